@@ -1,4 +1,4 @@
-"""The table of commands, and what an error looks like to a user: one sentence, exit code 2."""
+"""Table of commands, and the application, which reports user errors as one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = {
     "ingest": Lazy("dmo.cli.ingest:ingest_app", "Read feature files into a feature store."),
     "extract": Lazy(
         "dmo.cli.extract:extract_command",
-        "Describe a folder of images as a feature store: color, texture, gist and visual words.",
+        "Extract features from a folder of images: color, texture, gist and visual words.",
     ),
     "info": Lazy(
         "dmo.cli.info:info",
@@ -24,18 +24,17 @@ COMMANDS = {
     ),
     "verify": Lazy(
         "dmo.cli.info:verify",
-        "Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong.",
+        "Compare all blocks of a store with its manifest and checksums; exit with code 4 if there are problems.",
     ),
     "tune": Lazy("dmo.cli.app:tune", "Choose parameters by cross-validation and fit the best model."),
     "fit": Lazy("dmo.cli.app:fit", "Fit a model to the samples of a feature store."),
     "update": Lazy(
         "dmo.cli.suggest:update_command",
-        "Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.",
+        "Refit a model with the labels that people assigned to suggested samples, or continue its incremental fit.",
     ),
     "methods": Lazy(
         "dmo.cli.info:methods_command",
-        "List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get "
-        "coordinates.",
+        "List the methods of TraceEmbedding and MESD with their papers, engines, parameters and out-of-sample support.",
     ),
     "annotate": Lazy(
         "dmo.cli.apply:annotate",
@@ -51,19 +50,19 @@ COMMANDS = {
     ),
     "serve": Lazy(
         "dmo.cli.serve:serve",
-        "Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.",
+        "Try a model on a local web page: drop images or rows, see labels and neighbors, correct and download labels.",
     ),
     "evaluate": Lazy(
         "dmo.cli.evaluate:evaluate",
-        "Compare a model's annotation with the labels of samples (default: the test split, else all).",
+        "Evaluate the predictions of a model on labeled samples (default: the test split, else all).",
     ),
     "report": Lazy(
         "dmo.cli.evaluate:report_command",
-        "Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.",
+        "Write an HTML page on data, models and predictions (default: for the test split, else for all samples).",
     ),
     "suggest": Lazy(
         "dmo.cli.suggest:suggest",
-        "List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones.",
+        "List samples to label or check (default: all but test samples): uncertain, wrong, or unlike labeled samples.",
     ),
     "demo": Lazy(
         "dmo.cli.demo:demo",
@@ -71,10 +70,11 @@ COMMANDS = {
     ),
     "plan": Lazy(
         "dmo.cli.app:plan",
-        "Bytes and tasks of a fit with each engine, and which one would be chosen and why; fits nothing.",
+        "Show the memory and tasks of a fit with each engine, and which engine is selected and why; fits nothing.",
     ),
 }
 ESTIMATORS = {entry.command: entry.name for entry in REGISTRY.values()}
+"""Names of the estimators on the command line: class names in lower case, two of them shortened."""
 TUNED = [entry.command for entry in REGISTRY.values() if entry.grid]
 
 
@@ -88,7 +88,7 @@ tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.lea
 
 
 class Commands(LazyGroup):
-    """All commands; turns what a user can cause into one sentence on standard error and its exit code."""
+    """Group of all commands; prints user errors as one sentence to standard error and exits with their code."""
 
     path, entries, example = "dmo", COMMANDS, "dmo info FILE"
 
@@ -108,7 +108,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Learn a label-aware space from many views of the same samples, and annotate new samples.",
+    help="Learn a label-aware embedding from many views of the same samples, and annotate new samples.",
     epilog=f"{START}\n\ndmo predict is another name of dmo annotate.",
 )
 
@@ -121,7 +121,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Print Python's traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the Python traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,

@@ -116,13 +116,9 @@ def annotate(
     ],
     top: Top = None,
     split: Split = None,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Write the scores of all labels instead of the assigned labels.")
-    ] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Write scores of all labels instead of label sets.")] = False,
     csv: Annotated[str | None, typer.Option(help="Also write the labels to this CSV file.")] = None,
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Add a column with the probability of each label to the table.")
-    ] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label to the table.")] = False,
     unreadable: Unreadable = "skip",
     types: Types = None,
     missing: Missing = None,
@@ -262,13 +258,16 @@ def search(
     split: Split = None,
     view_weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="VIEW=NUMBER", help="Factor on the weight of a view, for --image and --sample queries."),
+        typer.Option(
+            metavar="VIEW=NUMBER",
+            help="VIEW=NUMBER: factor on the weight of a view. It applies to --image and --sample queries.",
+        ),
     ] = None,
     index: Annotated[
         str | None,
         typer.Option(
-            help="Result store that caches the searched rows; created if it is missing or belongs to another model, "
-            "other samples or other view weights."
+            help="Result store that caches the searched rows. It is created if it is missing or belongs to another "
+            "model, other samples or other view weights."
         ),
     ] = None,
 ) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from dmo.cli.estimator_options import surfaces
+from dmo.cli.help_pages import RUN, TABLES, HelpGroup, HelpPage
 from dmo.cli.options import keyword
 from dmo.errors import UserError, meant
 from dmo.registry import REGISTRY
@@ -57,7 +58,7 @@ ALIASES = {"predict": "annotate"}
 """Alternative names of commands."""
 
 
-class CommandFirst(TyperGroup):
+class CommandFirst(HelpGroup):
     """Group that shows a correct call (`example`) if the first argument is a file or an unknown command."""
 
     example: ClassVar[str]
@@ -103,10 +104,23 @@ def command_of(entry: Lazy, program: str) -> Any:
     if isinstance(found, typer.Typer):
         for command in found.registered_commands:  # empty for lazy groups
             command.callback = offering(command.callback, f"{program} {command.name}")
+            command.cls = HelpPage
         return typer.main.get_command(found)
     made = typer.Typer(add_completion=False)
-    made.command(name)(offering(found, program))
+    made.command(name, cls=HelpPage if entry.estimator is None else _help_page(entry.estimator))(
+        offering(found, program)
+    )
     return typer.main.get_command(made)
+
+
+def _help_page(estimator: str) -> type[HelpPage]:
+    """Create the class of the commands of an estimator."""
+    from dmo.cli.estimator_options import surfaces  # most commands do not need the options of estimators
+
+    found = surfaces()[estimator]
+    return type(
+        "EstimatorHelp", (HelpPage,), {"estimator": estimator, "options": found.options, "engines": found.engines}
+    )
 
 
 def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer:
@@ -148,49 +162,58 @@ def _parameter(name: str) -> inspect.Parameter:
     """Create the parameter of a run option."""
     flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
     short = [f"-{name[0]}"] if name in FLAGS[1:] else []
-    about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel="Run")
+    about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel=RUN)
     annotation: Any = Annotated[bool, about] if flag else Annotated[kind | None, about]
     return keyword(name, annotation, default=False if flag else None)
 
 
-_PANEL = {"rich_help_panel": "Tables and folders"}
+_PANEL = {"rich_help_panel": TABLES}
 LabelColumns = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Label columns of the tables: names or patterns such as 'tag_*', comma-separated.",
+        help="Names or patterns of label columns, such as 'tag_*'. Separate several names by commas.",
         **_PANEL,
     ),
 ]
 LabelCount = Annotated[
     int | None,
-    typer.Option(help="Label columns of an ARFF file: 6 for the first six, -6 for the last six, 0 for none.", **_PANEL),
+    typer.Option(
+        help="Number of label columns of an ARFF file. A negative number selects the last columns, and 0 selects none.",
+        **_PANEL,
+    ),
 ]
 Id = Annotated[
     str | None,
-    typer.Option(help="Column with sample ids, present in every table; tables are joined by it.", **_PANEL),
+    typer.Option(
+        help="Column with sample ids, by which tables are joined. Every table must have this column.", **_PANEL
+    ),
 ]
 TestShare = Annotated[
     float | None,
-    typer.Option(help="Fraction of the samples for the split 'test', stratified by labels.", **_PANEL),
+    typer.Option(help="Fraction of samples for the split 'test'. The split is stratified by labels.", **_PANEL),
 ]
 Text = Annotated[list[str] | None, typer.Option(help="Column of documents, converted to a tf-idf view.", **_PANEL)]
 Labels = Annotated[
     str | None,
     typer.Option(
-        help="File of 0/1 columns, classes, label lists or real targets; for images also 'folders'.", **_PANEL
+        help="File of labels, or 'folders' for images. The file has 0/1 columns, classes, label lists or real targets.",
+        **_PANEL,
     ),
 ]
 Separator = Annotated[
     str | None,
-    typer.Option(help="Separator of the labels in a cell (default: detected among | ; , and space).", **_PANEL),
+    typer.Option(
+        help="Separator of labels in a cell (default: detected). Detected separators are | ; , and space.", **_PANEL
+    ),
 ]
 Types = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
         metavar="COLUMN=KIND",
-        help="Type of a column instead of the detected one: number, boolean, category, date, text, identifier, labels.",
+        help="COLUMN=KIND: type of a column, such as code=category. Kinds: number, boolean, category, date, text, "
+        "identifier, labels. By default, types are detected.",
         **_PANEL,
     ),
 ]
@@ -200,19 +223,22 @@ Missing = Annotated[
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(metavar=".|,", help="Decimal mark; the other one groups thousands (default: detected).", **_PANEL),
+    typer.Option(
+        metavar=".|,", help="Decimal mark, . or , (default: detected). The other mark groups thousands.", **_PANEL
+    ),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Field separator of text files, or 'tab' (default: detected).", **_PANEL)
+    str | None,
+    typer.Option(help="Field separator, or 'tab' (default: detected). The option applies to text files.", **_PANEL),
 ]
 Header = Annotated[
     bool | None,
-    typer.Option("--header/--no-header", help="Whether the first line has column names (default: detected).", **_PANEL),
+    typer.Option("--header/--no-header", help="The first line has column names (default: detected).", **_PANEL),
 ]
 RowNames = Annotated[
     bool | None,
     typer.Option(
-        "--row-names", help="The first column of every table has the sample ids; tables are joined by it.", **_PANEL
+        "--row-names", help="The first column of every table has the sample ids. Tables are joined by it.", **_PANEL
     ),
 ]
 DropColumns = Annotated[
@@ -298,7 +324,7 @@ Block = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Rows per block, the unit of writing and resuming (default: 1024, or 4096 for many or narrow rows).",
+        help="Rows per block, the unit of writing and resuming. Default: 1024, or 4096 for many or narrow rows.",
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model store written by dmo fit.")]
@@ -311,7 +337,8 @@ Given = Annotated[
     ),
 ]
 Unreadable = Annotated[
-    Literal["skip", "refuse"], typer.Option(help="Skip or refuse files that are not images, damaged or too large.")
+    Literal["skip", "refuse"],
+    typer.Option(help="Skip or refuse unreadable images. Such files are damaged, too large or not images."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads that describe images (default: one per core).")]
 Top = Annotated[int | None, typer.Option(min=1, help="Labels per sample (default: the label sets of predict).")]

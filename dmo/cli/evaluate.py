@@ -1,4 +1,4 @@
-"""`dmo evaluate` and `dmo report`: models and samples with labels in, figures or a page with them out."""
+"""`dmo evaluate` and `dmo report`: evaluate models on labeled samples, and print metrics or write an HTML page."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def evaluate(
     split: Split = None,
     cv: Annotated[
         int | None,
-        typer.Option(min=2, help="Judge fits of its estimator on all but one of so many folds, each on that fold."),
+        typer.Option(min=2, help="Evaluate by cross-validation with this number of folds."),
     ] = None,
     scheduler: Scheduler = None,
     **given: Any,
 ) -> None:
-    """Compare a model's annotation with the labels of samples (default: the test split, else all).
+    """Evaluate the predictions of a model on labeled samples (default: the test split, else all).
 
-    By default samples that the model has learned are left out. A split that `--split` names is evaluated as it is.
+    Training samples of the model are excluded by default. With `--split`, all samples of the split are evaluated.
     """
     reading = table_arguments(given)
     for path in (model, *([] if is_rows(features) else [features])):
-        stores.describe(path)  # before workers are asked for
+        stores.describe(path)  # Fail on invalid paths before requesting workers.
     evaluation = workflows.evaluation  # after the checks above, because this imports estimators
     with session() as run, connect(scheduler):
         found = evaluation.judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
-            run.note("no label has both positive and negative samples here: no AUC")
+            run.note("AUC is undefined: no label has both positive and negative samples here")
     applied = found.applied
     record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
     record |= found.measures | run.costs()
@@ -57,20 +57,23 @@ def evaluate(
 
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}
 _RANKINGS |= {"psp": "PSP@{k}", "lrap": "LRAP", "ranking_loss": "ranking loss"}
-_SETS = {"f1_micro": "micro F1 of the sets predicted", "f1_macro": "macro F1", "f1_samples": "sample F1"}
-_SETS |= {"precision_samples": "precision of the sets, mean over samples", "recall_samples": "recall of the sets"}
+_SETS = {"f1_micro": "micro F1 of the predicted label sets", "f1_macro": "macro F1", "f1_samples": "sample F1"}
+_SETS |= {
+    "precision_samples": "precision of the label sets, mean over samples",
+    "recall_samples": "recall of the label sets",
+}
 _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The measures of `figures` as lines of a table, in percent; those of real targets in their units."""
+    """Format metrics as rows (title, value) of a table, in percent; metrics of real targets are printed as numbers."""
     if "rmse" in record:
         means = [("RMSE", "rmse"), ("MAE", "mae"), ("R2", "r2"), ("aRRMSE", "arrmse")]
         return [("targets", str(record["n_targets"])), *((title, f"{record[key]:.4g}") for title, key in means)]
     shown = [("labels", f"{record['n_labels']}, of which {record['n_labels_present']} occur in these samples")]
     for key, title in (("precision", "precision"), ("recall", "recall"), ("f1", "F1")):
         shown.append((f"{title} at top {record['top']}", percent(record[key])))
-    shown.append(("N+", f"{record['n_plus']} labels with a sample found"))
+    shown.append(("N+", f"{record['n_plus']} labels predicted correctly for at least one sample"))
     for key, text in _RANKINGS.items():
         if key in record:
             shown.append((text.format(k=record["top"]), percent(record[key])))
@@ -80,19 +83,19 @@ def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         shown.append(("accuracy", percent(record["accuracy"])))
     elif "set_size" in record:
         shown += [(text, percent(record[key])) for key, text in _SETS.items()]
-        shown.append(("labels given", f"{record['set_size']:.2f} a sample"))
+        shown.append(("labels predicted", f"{record['set_size']:.2f} per sample"))
     return [*shown, ("AUC macro", percent(record["auc_macro"])), ("AUC micro", percent(record["auc_micro"]))]
 
 
 def percent(share: float | None) -> str:
-    """A fraction as "28.7 %", a dash for None."""
+    """Format a fraction as in "28.7 %", and None as a dash."""
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
 _PATHS = (
-    "A model, samples with labels in a feature store or in files, and the HTML file to write (default: report.html); its "
-    "charts come beside it as PNG. With --compare two or more models, or scores and labels that dmo annotate wrote, in the "
-    "place of one."
+    "A model, labeled samples and the HTML file to write. The samples are in a feature store or in files. The "
+    "default file is report.html. The charts are also written as PNG files next to it. With --compare, pass two or "
+    "more models, or results written by dmo annotate."
 )
 
 
@@ -100,18 +103,20 @@ _PATHS = (
 def report_command(
     paths: Annotated[list[str], typer.Argument(metavar="MODEL [FEATURES] [OUT.html]", help=_PATHS)],
     compare: Annotated[
-        bool, typer.Option("--compare", help="Say how models differ: MODEL MODEL [MODEL ...] [FEATURES] [OUT.html].")
+        bool, typer.Option("--compare", help="Compare models: MODEL MODEL [MODEL ...] [FEATURES] [OUT.html].")
     ] = False,
-    sweep: Annotated[list[str] | None, typer.Option(help="A file with the output of dmo tune --json; repeat.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(help="File with the output of dmo tune --json; repeatable.")
+    ] = None,
     top: Top = None,
     split: Split = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    jec: Annotated[bool, typer.Option("--jec", help="Compare with nearest training samples (JEC) too.")] = False,
+    jec: Annotated[bool, typer.Option("--jec", help="Also compare with the nearest training samples (JEC).")] = False,
     **given: Any,
 ) -> None:
-    """Show data, models and annotations (default: of the test split, else of all samples) on one HTML page.
+    """Write an HTML page on data, models and predictions (default: for the test split, else for all samples).
 
-    Samples that a model was trained on are left out unless `--split` is given. The default feature store is that of the model.
+    Training samples are excluded unless `--split` is passed. By default, FEATURES is the store of the first model.
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)
@@ -136,7 +141,10 @@ def report_command(
 
 
 def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], str, str]:
-    """Return models, feature store and page; the kind of a store tells the first two, the page ends in .html or is third."""
+    """Return the models, the feature store and the page; models and features are distinguished by their kind.
+
+    The page is the last path if it ends in .html or .htm, or if it is the third path without `compare`.
+    """
     *rest, last = paths
     named = (not compare and len(rest) == 2) or Path(last).suffix.lower() in (".html", ".htm")
     rest, out = (rest, last) if named else ([*rest, last], "report.html")
@@ -144,16 +152,18 @@ def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], s
     given = [path for path, kind in zip(rest, kinds) if kind == "features"]
     models = [path for path, kind in zip(rest, kinds) if kind != "features"]
     if len(given) > 1 or not models or (len(models) > 1) != compare:
-        needed = "two models or more" if compare else "one model (several with --compare)"
+        needed = "at least two models" if compare else "one model (several with --compare)"
         raise UserError(
-            f"report: got {len(models)} models or results and {len(given)} feature stores or files; pass {needed}, samples "
-            "in a feature store or in files, and a page that ends in .html"
+            f"report: got {len(models)} models or results and {len(given)} feature stores or files; pass {needed}, "
+            "labeled samples in a feature store or in files, and a page that ends in .html"
         )
     return models, given[0] if given else _fitted_on(run, models[0]), out
 
 
 def _fitted_on(run: Session, model: str) -> str:
-    """Return the local feature store that a model or a result store names as its origin."""
+    """Return the local feature store from which a model or a result store was made."""
     if (named := named_store(model, run.note)) is not None:
         return named
-    raise UserError(f"report: the feature store that {model} was made from is not there any more; pass one with labels")
+    raise UserError(
+        f"report: the feature store from which {model} was made is not available; pass a feature store with labels"
+    )

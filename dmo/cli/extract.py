@@ -1,4 +1,4 @@
-"""`dmo extract`: a folder of images in, a feature store out."""
+"""`dmo extract`: extract features from a folder of images to a feature store."""
 
 from __future__ import annotations
 
@@ -19,51 +19,56 @@ from dmo.features.embedding import VIEW
 from dmo.features.images import SIDE
 from dmo.workflows.program import Session, begin, say_unreadable, session
 
-SET_HELP = f"A named set ({', '.join(SETS)}) or views, comma-separated."
+SET_HELP = f"Set ({', '.join(SETS)}) or comma-separated views."
 
 
 def extract_command(
-    folder: Annotated[str, typer.Argument(help="Folder of images; folders in it are searched too.")],
+    folder: Annotated[str, typer.Argument(help="Folder of images, searched with its subfolders.")],
     store: Annotated[str, typer.Argument(help="Feature store to write.")],
     views: Annotated[str, typer.Option("--set", help=SET_HELP)] = "kgha8",
     labels: Annotated[
         str | None,
         typer.Option(
-            help="'folders', or a .csv or .json file of file names and labels (lists, classes, 0/1 columns, targets)."
+            help="'folders', or a .csv or .json file of labels. The file has image names with lists, classes, 0/1 "
+            "columns or real targets."
         ),
     ] = None,
     separator: Separator = None,
     test_share: Annotated[
-        float | None, typer.Option(help="Share of the images for the split 'test', by their names.")
+        float | None,
+        typer.Option(help="Fraction of images for the split 'test'. The split depends only on their names."),
     ] = None,
-    like: Annotated[
-        str | None, typer.Option(help="Take the recipe and vocabularies of this model or feature store.")
-    ] = None,
+    like: Annotated[str | None, typer.Option(help="Model or store whose recipe and vocabularies to use.")] = None,
     words: Annotated[
-        int | None, typer.Option(min=2, help="Words of every vocabulary (default: 1000 SIFT, 100 hue).")
+        int | None, typer.Option(min=2, help="Words per vocabulary (default: 1000 SIFT, 100 hue).")
     ] = None,
-    side: Annotated[int, typer.Option(help="Pixels to which the longer side of larger images is reduced.")] = SIDE,
+    side: Annotated[
+        int, typer.Option(help="Maximum length of the longer side in pixels. Larger images are reduced.")
+    ] = SIDE,
     onnx: Annotated[
         str | None,
         typer.Option(
-            help="An image model in an ONNX file; its embeddings are one more view. Pass it again with --like and --append."
+            help="ONNX image model that adds a view of embeddings. With --like and --append, pass the same model again."
         ),
     ] = None,
     unreadable: Unreadable = "skip",
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(help="Random state of the vocabularies.")] = 0,
-    block: Annotated[int, typer.Option(min=1, help="Images of a block, what is written and resumed.")] = 256,
+    seed: Annotated[int, typer.Option(help="Random seed of the vocabularies.")] = 0,
+    block: Annotated[int, typer.Option(min=1, help="Images per block, the unit of writing and resuming.")] = 256,
     append: Annotated[
-        bool, typer.Option("--append", help="Add the images that a finished store lacks, described as its others were.")
+        bool,
+        typer.Option(
+            "--append", help="Add new images to a complete store. Their features use the recipe of the store."
+        ),
     ] = False,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Describe a folder of images as a feature store: color, texture, gist and visual words."""
-    # Run again, it goes on where it was interrupted. On a cluster blocks of images are tasks, and the store is the
-    # same; workers see the images and the store at the same paths.
+    """Extract features from a folder of images: color, texture, gist and visual words."""
+    # An interrupted run resumes. On a cluster, each block of images is a task, and the resulting store is the same.
+    # Workers must see the images and the store under the same paths as the client.
     if append and (overwrite or like is not None):
-        raise UserError("extract: --append keeps the store and its recipe; leave out --overwrite and --like")
+        raise UserError("extract: --append keeps the store and its recipe; omit --overwrite and --like")
     with session() as run, ExitStack() as place:
         if onnx is not None and (append or like is not None):
             import dask.config  # here: most commands describe no images
@@ -95,10 +100,10 @@ def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | Non
 
 
 def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
-    """A note on every kind of file that is left out."""
+    """Print a note on the files that are not read and on listed names without an image."""
     left = (
-        (listing.others, "other files, not read"),
-        (listing.unlisted, f"images that {labels} does not name, left out"),
+        (listing.others, "files that are not images (not read)"),
+        (listing.unlisted, f"images not listed in {labels} (left out)"),
         (listing.absent, f"names in {labels} without an image"),
     )
     own = str(Path(labels).resolve()) if labels else ""
@@ -125,7 +130,7 @@ def _report(run: Session, done: Extraction, listing: Listing, folder: str, path:
     rows = [images, *([("unreadable", f"{len(done.unreadable)}, left out")] if done.unreadable else []), *labels]
     rows += [(f"view {name}", f"{width} features") for name, width in record["views"].items()]
     if seconds := record["stages"].get("describe images"):
-        rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images a second"))
+        rows.append(("speed", f"{record['n_samples'] / seconds:.1f} images per second"))
     rows += [("size", amount(record["bytes"])), *cost_rows(record), ("store", path)]
     known = [f"labels {value}" for _, value in labels]
     line = in_a_line(record, path, f"{images[1]} images", *known, f"{len(record['views'])} views")

@@ -1,4 +1,4 @@
-"""`dmo info`: what a store of any kind holds."""
+"""`dmo info`, `dmo verify` and `dmo methods`: inspect stores and data files, and list methods."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def info(
     path: Annotated[
         str,
         typer.Argument(
-            help="A store of any kind: features, kernel, results, model. Or a source of data: a file, a glob, a folder of "
-            "shards, @list.txt, or PATH::NAME."
+            help="Store of features, a kernel, results or a model; or data: a file, a glob, a folder of shards, "
+            "@list.txt, or PATH::NAME for one array of a file."
         ),
     ],
 ) -> None:
@@ -69,7 +69,7 @@ def _source(found: Mapping[str, Any]) -> Rows:
 
 
 def _common(found: Mapping[str, Any]) -> Rows:
-    state = "complete" if found["complete"] else "unfinished: run what made it again, it goes on where it stopped"
+    state = "complete" if found["complete"] else "unfinished; to resume, repeat the command that creates it"
     kind = f"{found['kind']} (version {found['version']})"
     rows = [("kind", kind), ("state", state), ("size", amount(found["bytes"]))]
     if not found["complete"] and "blocks" in found:
@@ -93,7 +93,7 @@ def _features(found: Mapping[str, Any]) -> Rows:
             rows.append(("", each))
             rows.append(("", "rarest: " + ", ".join(f"{name} ({count})" for name, count in labels["rarest"].items())))
         if labels["unknown"]:
-            rows.append(("", f"{labels['unknown']} not known ({labels['unlabeled']} samples without any that is)"))
+            rows.append(("", f"{labels['unknown']} unknown ({labels['unlabeled']} samples without known labels)"))
         if labels["never"]:
             rows.append(("", f"never used: {_short(labels['never'])}"))
     for name, view in found["views"].items():
@@ -101,17 +101,20 @@ def _features(found: Mapping[str, Any]) -> Rows:
         parts += [word for word in ("sparse", "histogram") if word in (view["kind"], view["histogram"] and "histogram")]
         gaps = view.get("missing_cells")
         if view.get("missing"):
-            parts.append(f"{gaps} missing cells in {view['missing_columns']} columns" if gaps else "missing cells")
+            parts.append(f"{gaps} missing values in {view['missing_columns']} columns" if gaps else "missing values")
         if view.get("missing_samples"):
-            parts.append(f"lacks {view['missing_samples']} samples")
+            parts.append(f"{view['missing_samples']} samples missing")
         if view.get("spread", 1.0) > APART:
-            parts.append(f"columns differ in size by a factor of {view['spread']:.2g}")
+            parts.append(f"column scales differ by a factor of {view['spread']:.2g}")
         rows.append((f"view {name}", ", ".join(parts)))
     return rows
 
 
 def contents_of(store: dmo.stores.FeatureStore) -> dict[str, Any]:
-    """Of the labels: number, names, per sample, rarest, never used; of the views: gaps, and how far columns are apart."""
+    """Describe a store: counts of labels, rarest and unused labels; missing values and samples of the views.
+
+    The "spread" of a view is the ratio of its largest to its smallest column scale.
+    """
     views = {name: dict(view) for name, view in store.configuration["views"].items()}
     for name, view in views.items():
         source: Any = store.views[name]
@@ -153,7 +156,7 @@ def _splits(split: Any) -> str:
 
 
 def written(store: dmo.stores.FeatureStore, path: str, one: str) -> tuple[dict[str, Any], Rows]:
-    """What stands in a feature store that was made at a path, of which each sample is `one`: as a record, and in words."""
+    """Summarize a new feature store as a record and as table rows; `one` is the word for a sample."""
     labels, split = store.labels, store.split
     each = None if labels is None else round(float(known_sums(labels)[0].sum() / labels.shape[0]), 4)
     record = {"store": path, "n_samples": store.n_samples, "bytes": dmo.stores.describe(path)["bytes"]}
@@ -208,12 +211,12 @@ def _provenance(found: Mapping[str, Any]) -> Rows:
         value = parameters.get(name) or found["attributes"].get(name)
         rows += [(title, str(value))] if value else []
     answers = parameters.get("answers")
-    rows += [("answers", f"of people, for {len(answers)} samples")] if answers else []
+    rows += [("answers", f"labels assigned by people to {len(answers)} samples")] if answers else []
     return [*rows, ("written by", f"dmo {origin['dmo']}")]
 
 
 def _short(value: Any, most: int = 6) -> str:
-    """A JSON value on one line."""
+    """Format a JSON value on one line, with at most `most` items of a list."""
     if isinstance(value, list):
         more = f", ... ({len(value)})" if len(value) > most else ""
         return ", ".join(str(item) for item in value[:most]) + more
@@ -229,7 +232,7 @@ def _short(value: Any, most: int = 6) -> str:
 def methods_command(
     markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
 ) -> None:
-    """List the methods of TraceEmbedding and MESD: family, paper, engines, parameters, whether new rows get coordinates."""
+    """List the methods of TraceEmbedding and MESD with their papers, engines, parameters and out-of-sample support."""
     from dmo.methods.catalog import markdown  # here: `dmo info` needs no estimator
 
     found = dmo.TraceEmbedding.methods()
@@ -250,23 +253,32 @@ def methods_command(
         say(markdown(), end="")
         return
     grid(f"{len(found)} methods", columns, rows, numbers=False)
-    say("Each is dmo fit embedding SET.zarr MODEL.zarr --method METHOD. To give labels to new samples, s" + START[1:])
+    say(
+        "To fit one: dmo fit embedding STORE.zarr MODEL.zarr --method METHOD. To predict labels of new samples, s"
+        + START[1:]
+    )
 
 
 def verify(
-    path: Annotated[str, typer.Argument(help="A store of any kind: features, kernel, results, model.")],
+    path: Annotated[str, typer.Argument(help="Store of features, a kernel, results or a model.")],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Open a damaged store again: what made it then writes the bad blocks anew.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Mark damaged blocks as missing. The command that created the store then writes them again.",
+        ),
     ] = False,
 ) -> None:
-    """Read a whole store, compare it with its manifest and checksums; exit code 4 where something is wrong."""
+    """Compare all blocks of a store with its manifest and checksums; exit with code 4 if there are problems."""
     with session() as run:
         problems = dmo.stores.verify(path)
         reopened = dmo.stores.reopen(path) if repair and problems else None
         if reopened is not None:
-            run.note(f"{reopened} blocks are marked as missing; run what made the store again, it writes only these")
+            run.note(
+                f"{reopened} blocks were marked as missing; to write them, repeat the command that created the store"
+            )
     record = {"path": path, "whole": not problems, "problems": problems, "reopened_blocks": reopened}
-    show(record, [] if problems else [("state", "whole: every block is there and has its checksum")], path)
+    show(record, [] if problems else [("state", "intact: all blocks are present and match their checksums")], path)
     if problems:
         grid(path, ["problem"], [[problem] for problem in problems], numbers=False)
         raise typer.Exit(DAMAGED)

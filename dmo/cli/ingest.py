@@ -1,4 +1,4 @@
-"""`dmo ingest`: files in, a feature store out; by the card of a data set, or any files."""
+"""`dmo ingest`: read the files of a data card, or any files, into a feature store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dmo.workflows.program import Session, begin, session
 
 
 class _Ingest(CommandFirst):
-    """The name or file of a card stands in place of the command `CARD`."""
+    """Command group that runs `CARD` if the first argument is the name or the file of a data card."""
 
     example = "dmo ingest files STORE.zarr --view NAME=FILE"
 
@@ -54,18 +54,19 @@ ingest_app = typer.Typer(cls=_Ingest, no_args_is_help=True, help="Read feature f
 Store = Annotated[str, typer.Argument(help="Feature store to write.")]
 
 
-@ingest_app.command("CARD", help=f"A data set by its card: {', '.join(CARDS)}, or a card of your own (NAME.toml).")
+@ingest_app.command(
+    "CARD", help=f"Read a data set that a card describes: {', '.join(CARDS)}, or your own card NAME.toml."
+)
 def _card(
     ctx: typer.Context,
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder that holds the set's files.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder with the files of the data set.")],
     store: Store,
     views: Annotated[
-        list[str] | None, typer.Option("--views", help="Views to take, comma-separated (default: all usual ones).")
+        list[str] | None,
+        typer.Option("--views", help="Views to read, comma-separated. Default: the default views of the card."),
     ] = None,
-    checksums: Annotated[bool, typer.Option(help="Compare the files' SHA-256 with the data card.")] = True,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download files that DIR lacks, where the card knows their addresses.")
-    ] = False,
+    checksums: Annotated[bool, typer.Option(help="Compare SHA-256 checksums with the data card.")] = True,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Download missing files, if the card has addresses.")] = False,
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -76,7 +77,7 @@ def _card(
 
 @ingest_app.command("digits")
 def _digits(store: Store, block: Block = None, overwrite: Overwrite = False) -> None:
-    """The handwritten digits inside scikit-learn: four views, 14 labels, no files needed."""
+    """Read the handwritten digits bundled with scikit-learn: four views, 14 labels, no files needed."""
     _run(digits_samples().write, store, block, overwrite)
 
 
@@ -86,21 +87,22 @@ def _files(
     view: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=FILE, or NAME:SPLIT=FILE once per split; FILE may be a glob, a folder of shards, @list.txt, or any of "
-            "these with ::ARRAY."
+            help="NAME=FILE, or NAME:SPLIT=FILE once per split. FILE is a file, a glob, a folder of shards or "
+            "@list.txt; FILE::ARRAY selects an array."
         ),
     ] = None,
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            help="FILE of 0/1 columns, of classes, of lists or of real targets, or SPLIT=FILE; a Mulan .xml for ARFF."
+            help="FILE or SPLIT=FILE of labels. The file has 0/1 columns, classes, label lists or real targets. "
+            "For ARFF, pass the .xml file of Mulan."
         ),
     ] = None,
     label_columns: LabelColumns = None,
     label_count: LabelCount = None,
-    label_names: Annotated[str | None, typer.Option(help="Text file with one label name a line.")] = None,
+    label_names: Annotated[str | None, typer.Option(help="Text file with one label name per line.")] = None,
     id: Id = None,
-    split_column: Annotated[str | None, typer.Option(help="Column that names the part of a sample.")] = None,
+    split_column: Annotated[str | None, typer.Option(help="Column with the split of each sample.")] = None,
     test_share: TestShare = None,
     text: Text = None,
     separator: Separator = None,
@@ -113,19 +115,28 @@ def _files(
     drop_columns: DropColumns = None,
     how: Annotated[
         str | None,
-        typer.Option(metavar="inner|outer", help="Samples that some table lacks: leave them out, or out of that view."),
+        typer.Option(
+            metavar="inner|outer",
+            help="Drop (inner) or keep (outer) incomplete samples. Incomplete samples are missing from some tables."
+            " They are kept without these views.",
+        ),
     ] = None,
-    histogram: Annotated[list[str] | None, typer.Option(help="A view whose rows are counts.")] = None,
-    dtype: Annotated[list[str] | None, typer.Option(help="NAME=TYPE to store a view in, such as float32.")] = None,
+    histogram: Annotated[list[str] | None, typer.Option(help="View whose rows are counts; repeatable.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="NAME=TYPE: type of a stored view, such as float32.")] = None,
     description: Annotated[
-        str | None, typer.Option("--from", help="JSON file with views, labels, ... instead of options.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="JSON file with the settings, instead of options. The file describes the views, the labels "
+            "and how they are read.",
+        ),
     ] = None,
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Any files: tables (.csv, .parquet), shards, texts, .npy, .npz, .mat, .h5, .arff, .svm, .zarr, .hvecs family."""
+    """Read any files: tables (.csv, .parquet), shards, texts, .npy, .npz, .mat, .h5, .arff, .svm, .zarr and .hvecs."""
     if how not in (None, "inner", "outer"):
-        raise UserError(f"--how {how}: needed is inner or outer")
+        raise UserError(f"--how {how}: expected inner or outer")
     if (description is None) == (not view):
         raise UserError("ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both")
     if description is not None:
@@ -159,12 +170,12 @@ def _type(entry: str) -> tuple[str, str]:
     except TypeError:
         found = np.dtype(object)
     if found.kind not in "buif":
-        raise UserError(f"--dtype {entry}: no type of real numbers; take uint8, uint16, int32, float32 or float64")
+        raise UserError(f"--dtype {entry}: not a type of real numbers; use uint8, uint16, int32, float32 or float64")
     return name, found.name
 
 
 def _files_by_view(entries: Sequence[str]) -> dict[str, Any]:
-    """View -> file, or view -> split -> file, from NAME=FILE and NAME:SPLIT=FILE. Raises ValueError where both are mixed."""
+    """Map views to files, or to files by split, from NAME=FILE and NAME:SPLIT=FILE; reject repeated views."""
     found: dict[str, Any] = {}
     for entry in entries:
         key, path = _pair("--view", entry)
@@ -173,7 +184,7 @@ def _files_by_view(entries: Sequence[str]) -> dict[str, Any]:
         if colon and isinstance(known, dict) and split not in known:
             known[split] = path
         elif colon or known is not path:
-            raise UserError(f"--view {entry}: view {name!r} is given twice; give one file, or one per split")
+            raise UserError(f"--view {entry}: view {name!r} is given twice; pass one file, or one file per split")
     return found
 
 
@@ -203,10 +214,10 @@ def _report(run: Session, store: stores.FeatureStore, path: str) -> None:
     }
     record |= run.costs()
     if unknown:
-        rows[-1] = ("labels", f"{rows[-1][1]}, {unknown} not known")
+        rows[-1] = ("labels", f"{rows[-1][1]}, {unknown} unknown")
     for name, v in views.items():
         kind = ("sparse " if v.kind == "sparse" else "") + ("histogram" if v.histogram else "features")
-        kind += ", cells missing (fit with --impute mean)" if v.missing else ""
+        kind += ", missing values (fit with --impute mean)" if v.missing else ""
         present = presence(store.views[name])
         kind += "" if present is None else f", {(~present).sum()} samples missing"
         rows.append((f"view {name}", f"{v.dimension} x {v.dtype.name} {kind}"))

@@ -1,4 +1,4 @@
-"""`dmo fit`, `dmo tune` and `dmo plan`: one command per estimator each, with its parameters as options."""
+"""`dmo fit`, `dmo tune` and `dmo plan`: one command per estimator, with the parameters of the estimator as options."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dmo.cli.commands import (
     table_arguments,
 )
 from dmo.cli.estimator_options import engine, engine_options, options_of, surfaces
+from dmo.cli.help_pages import ENGINES
 from dmo.cli.options import Option, keyword
 from dmo.cli.session import cost_rows, grid, in_a_line, say, show
 from dmo.errors import UserError
@@ -30,31 +31,35 @@ from dmo.workflows.program import free, quiet, session
 
 Output = Annotated[str, typer.Argument(help="Model store to write.")]
 Views = Annotated[list[str] | None, typer.Option("--views", help="Views to use, comma-separated (default: all).")]
-View = Annotated[str | None, typer.Option("--view", help="The view to use (default: the store's only one).")]
-_FACTORS = "Factors of the kernels' own bandwidths to try, comma-separated (one pass for each)."
+View = Annotated[str | None, typer.Option("--view", help="View to use (default: the only view of the store).")]
+_FACTORS = "Factors on the default bandwidths of kernels. Each needs one pass over the data."
 Folds = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
 Scoring = Annotated[
     str | None,
     typer.Option(
-        help="What to maximize: ranking, lrap, auc-macro, f1@5, p@5, psp@5 ...; any number after the @; of label sets "
-        "f1-micro, f1-macro, f1-samples, jaccard; of real targets r2, or rmse, mae, arrmse, as negative numbers (default: "
-        "accuracy for classes, r2 for real targets, else ranking, the mean of lrap and auc-macro)."
+        help="Metric to maximize, such as ranking, f1@5 or r2. For rankings: ranking, lrap, auc-macro, f1@5, p@5, "
+        "psp@5 ..., with any number after @. For label sets: f1-micro, f1-macro, f1-samples, jaccard. For real "
+        "targets: r2, or the negative of rmse, mae, arrmse. Default: accuracy for classes, r2 for real targets, else "
+        "ranking, the mean of lrap and auc-macro."
     ),
 ]
 Report = Annotated[
     str | None,
     typer.Option(
-        "--report", help="HTML file to write: a heat map, a learning curve (two more cross-validations), all settings."
+        "--report",
+        help="HTML file for a report on all candidates. The report has a heat map and a learning curve, which costs "
+        "about two more cross-validations.",
     ),
 ]
+_TUNE = "Choose parameters of the estimator by cross-validation and fit the best model. Separate candidates by commas."
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
 _HELD = ("kernel", "impute")
-"""Options of which one value is held fixed, and several are tried."""
+"""Options whose value is fixed in `tune` if there is only one; several values are candidates."""
 
 
 def fit_command(name: str) -> Callable[..., None]:
-    """The command that fits the estimator of this name."""
+    """Create the command that fits the estimator with this class name."""
 
     def command(
         store: Given,
@@ -65,12 +70,12 @@ def fit_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
-        opened = store_of(name, store, given, overwrite)  # first, as what it refuses takes no more than this
+        opened = store_of(name, store, given, overwrite)  # Reject unusable input before reserving the output.
         store = opened.url
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
-            made = estimator_of(name, given, opened)  # first too: values are read before estimators are imported
+            made = estimator_of(name, given, opened)  # Reject invalid option values before slow steps.
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # jobs are queued for what can be read
+            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Request workers only for readable input.
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():
@@ -94,22 +99,22 @@ def fit_command(name: str) -> Callable[..., None]:
 def with_options(
     command: Callable[..., None], name: str, text: str, options: Mapping[str, Option], several: bool
 ) -> Callable[..., None]:
-    """`command` with these options of the estimator, and with those of its engines, for its **given."""
+    """Replace **given of a command by the options of an estimator, of its engines, and of data files."""
     own = [option.parameter(several) for option in options.values()]
-    engines = [option.parameter(False, "Approximation") for option in engine_options(name).values()]
+    engines = [option.parameter(False, ENGINES) for option in engine_options(name).values()]
     table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
     return with_parameters(command, name, [*own, *engines, *table], text)
 
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
-    """Open the feature store at a path; if the path names other files, make a store of them with the options `given`."""
+    """Open the feature store at a path; convert other files to a store with the options `given`."""
     from dmo.formats.sources import is_image_folder, is_rows  # here: `--help` needs no NumPy
 
     asked = {key for key in OF_TABLE if given[key] is not None}
     if not (is_rows(path) or is_image_folder(path)):
         if asked:
             flag = next(FLAG_OF.get(key, key) for key in OF_TABLE if key in asked).replace("_", "-")
-            raise UserError(f"--{flag} {path}: says how a table or a folder is read, and this is none; leave it out")
+            raise UserError(f"--{flag} applies to tables and folders only, but {path} is neither; omit the option")
         return dmo.stores.open_features(path)
     arguments = table_arguments(given)
     with session() as run:
@@ -119,7 +124,7 @@ def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) ->
 def with_parameters(
     command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """`command` with these parameters and the choice of views for its **given, and `text` as help."""
+    """Replace **given of a command by these parameters and the option for views; `text` is the help."""
     one = surfaces()[name].one_view
     views = keyword("view", View) if one else keyword("views", Views)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
@@ -132,7 +137,7 @@ def with_parameters(
 def training_of(
     name: str, store: dmo.stores.FeatureStore, split: str | None, given: Mapping[str, Any]
 ) -> workflows.fitting.Training:
-    """The samples that the options ask for."""
+    """Open the training samples that the options select."""
     return workflows.fitting.open_training(store, _views(given), split, name if surfaces()[name].one_view else None)
 
 
@@ -141,7 +146,7 @@ def _views(given: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureStore) -> Any:
-    """The estimator that the options describe; what they leave out is as in Python, but a kernel is chosen by view."""
+    """Create the estimator from the options; defaults are as in Python, except that kernels are selected by view."""
     options, views = options_of(name), workflows.apply.chosen_views(store, _views(given))
     chosen: dict[str, Any] = {}
     for parameter, option in options.items():
@@ -158,7 +163,7 @@ def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureS
 
 
 def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, str]:
-    """View -> kernel, of an estimator that has kernels."""
+    """Map views to kernel names; empty for an estimator without kernels."""
     kernel = getattr(estimator, "kernel", None)
     if kernel is None:
         return {}
@@ -166,13 +171,15 @@ def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, 
 
 
 def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """(one row a view, others)."""
+    """Return the table rows of the views, and the other rows."""
     rows, rest = [], []
     for name, width in record["views"].items():
         kernel = record["kernels"].get(name)
         words = [f"{width} features", *([f"kernel {kernel}"] if kernel else [])]
         words += [f"scale {record['scales'][name]}"] if name in record["scales"] else []
-        rows.append((f"view {name}", ", ".join([*words, *(["gaps filled"] if name in record["imputed"] else [])])))
+        rows.append(
+            (f"view {name}", ", ".join([*words, *(["missing values imputed"] if name in record["imputed"] else [])]))
+        )
     if "n_components" in record:
         rest.append(("components", str(record["n_components"])))
     if "objective" in record:
@@ -181,8 +188,9 @@ def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[
 
 
 def tune_command(name: str) -> Callable[..., None]:
-    """The command that tunes the estimator of this name: its parameters with values to try, separated by commas."""
+    """Create the command that tunes an estimator; its options accept candidate values, separated by commas."""
     options = options_of(name)
+    text = f"{surfaces()[name].text}\n\n{_TUNE}"
     if "kernel" in options and "bandwidth" not in options:
         options = options | {"bandwidth": Option("bandwidth", (float,), None, _FACTORS, place="bandwidth")}
 
@@ -210,11 +218,11 @@ def tune_command(name: str) -> Callable[..., None]:
             held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
             fixed = {key: value for key, value in given.items() if key in held or key not in options}
             made = estimator_of(name, fixed, opened)
-            if tried is not None and "prepare__impute" in tried:  # so that gaps are no reason to refuse the store
+            if tried is not None and "prepare__impute" in tried:  # Otherwise, `prepare` rejects missing values.
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
             elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")
-                run.note("cells are missing: means of their columns take their place (--impute says otherwise)")
+                run.note("missing values are replaced by the means of their columns; use --impute to change this")
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.detail(chosen)
             result = workflows.fitting.tune(estimator, training, tried, model, overwrite, folds, scoring)
@@ -228,7 +236,7 @@ def tune_command(name: str) -> Callable[..., None]:
             _table(result)
         show(record, _found_rows(record), title, in_a_line(record, model, *_parts(record)))
 
-    return with_options(command, name, f"Cross-validate and fit: {surfaces()[name].text}", options, several=True)
+    return with_options(command, name, text, options, several=True)
 
 
 def _tried(
@@ -238,7 +246,7 @@ def _tried(
     training: workflows.fitting.Training,
     scoring: str | None,
 ) -> dict[str, Sequence[Any]] | None:
-    """Parameter -> values to try: those given, in the place of the defaults; None where nothing is given."""
+    """Map parameters to candidate values: the default grid, updated by the options; None if no option is passed."""
     views = training.views
     tried = workflows.fitting.default_grid(kind, training, scoring, given.get("decoder") is not None)
     asked = {
@@ -251,13 +259,13 @@ def _tried(
 
 
 def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:
-    """The values of one option: alternatives by comma, or a repeated VIEW=VALUE, which are one value together."""
+    """Parse the candidate values of an option, separated by commas; repeated VIEW=VALUE entries form a single value."""
     entries = [given] if isinstance(given, str) else list(given)
     if len(entries) > 1:
         return [option.value(entries, views)]
     parts = [part.strip() for part in entries[0].split(",") if part.strip()]
     if not parts:
-        raise UserError(f"{option.flag}: needs at least one value")
+        raise UserError(f"{option.flag}: no value was passed; pass at least one value")
     return [option.value([part], views) for part in parts]
 
 
@@ -271,7 +279,7 @@ def _table(result: Any) -> None:
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
-    """What was found, in words."""
+    """Summarize the best candidate in words."""
     mean, metric = record["best"]["mean"], record["metric"]
     shown = workflows.fitting.shown_score(metric, mean)
     score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"
@@ -292,19 +300,23 @@ def _found_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan_command(name: str) -> Callable[..., None]:
-    """The command that compares the engines of the estimator of this name."""
+    """Create the command that compares the engines of an estimator."""
     kernels = options_of(name).get("kernel")
 
     def command(
         store: Features,
         split: Split = None,
         samples: Annotated[
-            int | None, typer.Option(min=2, help="Plan for so many samples instead of the store's.")
+            int | None, typer.Option(min=2, help="Number of samples to plan for. Default: all samples of the split.")
         ] = None,
-        rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom line.")] = 1000,
-        clusters: Annotated[int, typer.Option(min=1, help="Clusters of the MEKA line.")] = 10,
+        rank: Annotated[int, typer.Option(min=1, help="Rank of the Nystrom approximation.")] = 1000,
+        clusters: Annotated[int, typer.Option(min=1, help="Clusters of the MEKA approximation.")] = 10,
         resources: Annotated[
-            bool, typer.Option("--resources", help="A table in Markdown of what any number of such samples takes.")
+            bool,
+            typer.Option(
+                "--resources",
+                help="Print a table of resources in Markdown. It covers 5 000 to 10 million such samples.",
+            ),
         ] = False,
         scheduler: Scheduler = None,
         **given: Any,
@@ -312,7 +324,7 @@ def plan_command(name: str) -> Callable[..., None]:
         opened = dmo.stores.open_features(store)
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # jobs are queued for what can be read
+            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Request workers only for readable input.
             estimator, _ = workflows.fitting.prepare(estimator_of(name, given, opened), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)
@@ -327,7 +339,7 @@ def plan_command(name: str) -> Callable[..., None]:
             run.detail(f"{name} on {training.samples}, {backend.where}")
         record = {"method": name, "store": store, "n_samples": n, "auto": auto}
         record["plans"] = {engine: found.to_dict() for engine, found in plans.items()}
-        title = f"{name} on {n} samples" + (f"; --approximation auto takes {auto}" if len(plans) > 1 else "")
+        title = f"{name} on {n} samples" + (f"; --approximation auto selects {auto}" if len(plans) > 1 else "")
         cells = [found.cells() for found in plans.values()]
         show(record)
         grid(title, list(cells[0]), [list(found.values()) for found in cells])

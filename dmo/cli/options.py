@@ -1,4 +1,4 @@
-"""Parameters of estimators as options of commands."""
+"""Parameters of estimators as command-line options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dmo.errors import UserError
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Make the parameter of a command that is an option."""
+    """Create a keyword-only parameter of a command, which becomes an option."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 class KernelName(str):
-    """The name of a kernel, which `dmo.kernels.parse` reads."""
+    """Name of a kernel, as parsed by `dmo.kernels.parse`."""
 
 
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "name", KernelName: "kernel"}
@@ -28,14 +28,14 @@ WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "name", Kern
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter as an option; `members`, what a shell can say: values, and int, float, str, KernelName."""
+    """Parameter as a command-line option; `members` are the literal values and the types that it accepts."""
 
     name: str
     members: tuple[Any, ...]
     default: Any
     help: str
     by_view: bool = False
-    place: str = ""  # where the value goes: the name, or that of a parameter of an object ("graph__tau")
+    place: str = ""  # parameter name for `set_params`, such as "graph__tau"
 
     @property
     def flag(self) -> str:
@@ -43,8 +43,8 @@ class Option:
 
     @property
     def values(self) -> list[str]:
-        """The literal values, as they are written."""
-        return [_written(member) for member in self.members if not isinstance(member, type)]
+        """Literal values, as written on the command line."""
+        return [written(member) for member in self.members if not isinstance(member, type)]
 
     @property
     def metavar(self) -> str:
@@ -53,11 +53,11 @@ class Option:
         return f"[VIEW=]{known}" if self.by_view else known
 
     def parse(self, text: str) -> Any:
-        """One value. Raises UserError that says what is needed."""
+        """Parse a single value; raise UserError with the accepted values if it is invalid."""
         for member in self.members:
-            if not isinstance(member, type) and text == _written(member):
+            if not isinstance(member, type) and text == written(member):
                 return member
-        for member in (int, float):  # a whole number where both are meant, and 5.0 is not one
+        for member in (int, float):  # Try int first, which rejects "5.0".
             if member in self.members:
                 try:
                     return member(text)
@@ -72,10 +72,10 @@ class Option:
             return text
         near = get_close_matches(text, self.values, 1)
         needed = " or ".join([*(f"a {WORDS[m]}" for m in self.members if isinstance(m, type)), *self.values])
-        raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}needed is {needed}")
+        raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}expected {needed}")
 
     def value(self, entries: Sequence[str], views: Sequence[str]) -> Any:
-        """The argument from VALUE, or VIEW=VALUE for some views and the default for the others (a number: 1 for None)."""
+        """Parse VALUE for all views, or VIEW=VALUE for some; others have the default (1 for a number without one)."""
         common, single = self.default, {}
         for entry in entries:
             view, equals, text = entry.partition("=")
@@ -83,7 +83,7 @@ class Option:
                 common = self.parse(entry)
             elif view not in views:
                 known = ", ".join(views)
-                raise UserError(f"{self.flag} {entry}: no view {view!r} is used; write VIEW=VALUE with one of {known}")
+                raise UserError(f"{self.flag} {entry}: view {view!r} is not used; write VIEW=VALUE with one of {known}")
             else:
                 single[view] = self.parse(text)
         if common is None and float in self.members:
@@ -91,8 +91,8 @@ class Option:
         return dict.fromkeys(views, common) | single if single else common
 
     def parameter(self, several: bool, panel: str | None = None) -> inspect.Parameter:
-        """For a command, under a heading of its help; with `several` values by comma a truth value is written out too."""
-        text = self.help if self.default is None else f"{self.help} [default: {_written(self.default)}]"
+        """Create the parameter of a command, in a panel of its help; with `several`, booleans are values, not flags."""
+        text = self.help if self.default is None else f"{self.help} [default: {written(self.default)}]"
         about: dict[str, Any] = {"help": text, "rich_help_panel": panel}
         if self.members == (True, False) and not several:
             kind: Any = Annotated[bool | None, typer.Option(f"{self.flag}/--no-{self.flag[2:]}", **about)]
@@ -102,15 +102,16 @@ class Option:
         return keyword(self.name, kind)
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Write a value as on the command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
 class Surface:
-    """What the shell says of a class."""
+    """Options and help text of a class."""
 
     options: dict[str, Option]
-    engines: dict[str, Option]  # of the objects that it may have as `approximation`
+    engines: dict[str, Option]  # options of its engines, the possible values of `approximation`
     one_view: bool
-    text: str  # the first line of its docstring
+    text: str  # first line of the docstring

@@ -1,4 +1,4 @@
-"""`dmo serve`: a local page to try a model on, and to put its labels right."""
+"""`dmo serve`: try a model on a local web page, and correct its labels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dmo.workflows.program import session
 
 _CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
-"""Bytes of the head of a request, connections at a time, seconds that an idle one is kept, that a head may take, and that a
-last answer is waited for."""
+"""Limits: bytes of a request head; concurrent connections; seconds that the server keeps an idle connection, waits for
+a request head, and waits for the last responses at shutdown."""
 
 
 def serve(
@@ -33,28 +33,32 @@ def serve(
     features: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STORE]", help="Feature store to find neighbors in (default: that of the model's training)."
+            metavar="[STORE]",
+            help="Feature store in which neighbors are searched (default: the training store of the model).",
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Labels ticked at first (default: the label set that the model predicts).")
+        int | None,
+        typer.Option(
+            min=1, help="Number of labels selected initially. Default: the label set that the model predicts."
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on (default: only this machine reaches the page).")] = (
-        "127.0.0.1"
-    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. By default, the page is available on this machine only.")
+    ] = ("127.0.0.1"),
     browser: Annotated[
-        bool | None, typer.Option("--browser/--no-browser", help="Open a browser (default: on a terminal).")
+        bool | None, typer.Option("--browser/--no-browser", help="Open a browser (default: only in a terminal).")
     ] = None,
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Largest request, in MiB.")] = 64,
-    rows: Annotated[int, typer.Option(min=1, help="Most rows of a file.")] = 500,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Longest time for an answer.")] = 60,
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum size of a request in MiB.")] = 64,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of rows in a file.")] = 500,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Maximum time for a response in seconds.")] = 60,
 ) -> None:
-    """Try a model on a local page: drop images or rows, see labels and neighbors, put labels right, take them as CSV.
+    """Try a model on a local web page: drop images or rows, see labels and neighbors, correct and download labels.
 
-    Who has the address, with its random token, can use the page; Ctrl-C ends it.
+    Everybody who has the address, which includes a random token, can use the page. Stop the server with Ctrl-C.
     """
-    dmo.stores.model_contents(model)  # what is no model is refused before estimators are imported
+    dmo.stores.model_contents(model)  # Reject other stores before importing estimators.
     try:
         import uvicorn
 
@@ -68,14 +72,14 @@ def serve(
         with _listening(host, port) as listener:
             named = address_of(host)
             if not (host == "localhost" if named is None else named.is_loopback):
-                run.note(f"{host} can be reached from other machines, and what is sent is not encrypted")
+                run.note(f"{host} is accessible from other machines, and the connection is not encrypted")
             shown = f"[{host}]" if ":" in host else host
             address = f"http://{shown}:{listener.getsockname()[1]}/{token}/"
             server = uvicorn.Server(
                 uvicorn.Config(
                     app,
                     log_level="warning",
-                    access_log=False,  # the addresses hold the token
+                    access_log=False,  # The addresses contain the token.
                     http=_Connection,
                     ws="none",
                     lifespan="off",
@@ -89,17 +93,17 @@ def serve(
             )
             with _until_interrupted(server):
                 show({"address": address, "openapi": f"{address}openapi.json"})
-                say(f"{address}\nCtrl-C ends it; programs find the routes at {address}openapi.json")
+                say(f"{address}\nStop the server with Ctrl-C. The API is described at {address}openapi.json")
                 sys.stdout.flush()
                 wanted = sys.stdout.isatty() if browser is None else browser
-                # the socket listens already: the browser's request waits
+                # The socket already listens, so that a request of the browser waits for the server.
                 with _opened(address) if wanted else nullcontext():
                     server.run([listener])
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open a browser by a file that this user alone can read: other users see the arguments of every program."""
+    """Open a browser with a private file that redirects to the address, because other users see program arguments."""
     with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
         page = Path(folder, "page.html")
         with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -110,22 +114,22 @@ def _opened(address: str) -> Iterator[None]:
 
 @contextmanager
 def _until_interrupted(server: Any) -> Iterator[None]:
-    """Let Ctrl-C end the server, also before it runs, and end well: that is how a page is closed."""
+    """Treat Ctrl-C as the normal way to stop the server, even before it runs."""
     try:
         with server.capture_signals():
             yield
     except KeyboardInterrupt as stop:
-        if type(stop) is not KeyboardInterrupt:  # SIGTERM: the exit code says so
+        if type(stop) is not KeyboardInterrupt:  # SIGTERM has its own exit code.
             raise
     print("stopped", file=sys.stderr)
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; UserError where the address is none of this machine, or the port is taken."""
+    """Open a listening socket; raise UserError if the address does not belong to this machine or the port is in use."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server(address, family=family)
     except OSError as error:
         raise UserError(
-            f"cannot listen on {host}, port {port}: {error.strerror}; pass other --host or --port"
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another --host or --port"
         ) from error

@@ -1,4 +1,4 @@
-"""One run of a command: bars and notes on standard error, the result on standard output as a table or as JSON."""
+"""Print the results of commands on standard output, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dmo.errors import amount, visible
 from dmo.workflows.program import run_options
 
 WIDTH = 110
-"""Columns where the output is no terminal."""
+"""Width of tables if the output is not a terminal."""
 
 
 def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", line: str = "") -> None:
-    """The result on standard output: `record` as JSON, or `line`, or where there is none `rows` (name, value) as a table."""
+    """Print a result: `record` with --json, otherwise `line`, or a table of `rows` (name, value) if `line` is empty."""
     if run_options().json:
         print(json.dumps(record, indent=1, allow_nan=False, default=repr))
     if run_options().json or (line and run_options().quiet) or not (line or rows):
@@ -34,13 +34,13 @@ def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", lin
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Text on standard output that is for people alone."""
+    """Print text, unless --json is set."""
     if not run_options().json:
         print(text, end=end)
 
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:
-    """A table with a head on standard output, but with --json; with `numbers` columns after the first are set to the right."""
+    """Print a table with a header, unless --json is set; `numbers` right-aligns all columns except the first."""
     if run_options().json:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -52,7 +52,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numb
 
 
 def _print(title: str, table: Table) -> None:
-    """To standard output, which is taken to be wide enough for a table where it is no terminal."""
+    """Print a table to standard output, with the width `WIDTH` unless it is a terminal."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -61,13 +61,13 @@ def _print(title: str, table: Table) -> None:
 
 
 def in_a_line(costs: Mapping[str, Any], out: str, *parts: str) -> str:
-    """What was made and what is in it, as one line; empty for those who want all."""
+    """Summarize an output and the elapsed time in one line; empty with --verbose, which prints a table instead."""
     said = "; ".join([*(part for part in parts if part), f"{costs['seconds']:.1f} s"])
     return "" if run_options().verbose else f"{out}: {said}"
 
 
 def cost_rows(costs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Time, in all and per stage, and memory, for those who want to know all."""
+    """Return rows with the total time, the time per stage and the peak memory; empty without --verbose."""
     if not run_options().verbose:
         return []
     stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]

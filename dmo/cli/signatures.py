@@ -1,4 +1,4 @@
-"""What the shell says of a class, from its `__init__`: names, types, defaults and numpydoc text."""
+"""Derive command-line options from the signature and the numpydoc text of a class."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dmo.kernels import Kernel
 from dmo.parameters import parts_of, places
 
 _SAID = {int: int, float: float, str: str, Kernel: KernelName}
-"""The types that a shell can say."""
+"""Types of parameters that can be written on a command line, with the types of their options."""
 
 
 def surface(kind: type) -> Surface:
-    """All of it."""
+    """Return the options and the help text of a class."""
     text = (inspect.getdoc(kind) or "").partition("\n")[0]
     return Surface(options_of(kind), engine_options(kind), getattr(kind, "one_view", False), text)
 
 
 @cache
 def options_of(kind: type) -> dict[str, Option]:
-    """The parameters of a class, in order; those that no shell can write (a matrix) are left out."""
+    """Return options for the parameters of a class in order, without parameters such as matrices."""
     found: dict[str, Option] = {}
     known = parts_of(kind) if issubclass(kind, BaseEstimator) else ()
     parts: dict[str, Any] = {part.parameter: part for part in known}
@@ -55,7 +55,7 @@ def options_of(kind: type) -> dict[str, Option]:
 
 @cache
 def _own_options(kind: type) -> dict[str, Option]:
-    """The parameters in the signature of a class."""
+    """Return options for the parameters in the signature of a class."""
     hints, texts, found = get_type_hints(vars(kind)["__init__"]), parameter_texts(kind), {}
     for parameter in list(inspect.signature(kind).parameters.values()):
         parts = list(_parts(hints[parameter.name]))
@@ -64,20 +64,20 @@ def _own_options(kind: type) -> dict[str, Option]:
         inner = [part for whole in parts if get_origin(whole) in _MAPPINGS for part in get_args(whole)[1:2]]
         members = dict.fromkeys(m for part in [*parts, *inner] for m in _members(part)) | dict.fromkeys(engines)
         if KernelName in members:
-            members.pop(str, None)  # the kernel's name
+            members.pop(str, None)  # A string is the name of a kernel.
         if set(members) <= {None}:
             continue
         default = "auto" if KernelName in members and parameter.default == "rbf" else parameter.default
         help_ = texts.get(parameter.name) or _mention(texts, parameter.name)
         if default == "auto" and KernelName in members:
             members = {"auto": None} | members
-            help_ += " auto: hellinger-rbf for histograms, else rbf."
+            help_ += " auto selects hellinger-rbf for histograms, otherwise rbf."
         found[parameter.name] = Option(parameter.name, tuple(members), default, help_, by_view, parameter.name)
     return found
 
 
 def _mention(texts: Mapping[str, str], name: str) -> str:
-    """The text of another parameter that says what this one does."""
+    """Return the text of another parameter that mentions this one."""
     return next((text for text in texts.values() if re.search(rf"`{name}[`=]", text)), "")
 
 
@@ -85,12 +85,12 @@ _MAPPINGS = (Mapping, get_origin(Mapping[str, float]))
 
 
 def _parts(hint: Any) -> list[Any]:
-    """The members of a union."""
+    """Return the members of a union."""
     return [p for part in get_args(hint) for p in _parts(part)] if get_origin(hint) in (Union, UnionType) else [hint]
 
 
 def _members(part: Any) -> tuple[Any, ...]:
-    """What a shell can say of one member of a union."""
+    """Return the values or the type that a command line can express for a member of a union."""
     if get_origin(part) is Literal:
         return get_args(part)
     if part is bool:
@@ -101,7 +101,7 @@ def _members(part: Any) -> tuple[Any, ...]:
 
 
 def engine_options(kind: type) -> dict[str, Option]:
-    """The parameters of the engines that an estimator may have as `approximation`, but those that it has itself."""
+    """Return options for the parameters of all engines of an estimator, except parameters of the estimator itself."""
     own = options_of(kind)
     named = own["approximation"].values if "approximation" in own else []
     found: dict[str, Option] = {}
@@ -110,14 +110,15 @@ def engine_options(kind: type) -> dict[str, Option]:
             if option.name not in (*own, "kernel"):
                 known = found.get(option.name, option)
                 members = tuple(dict.fromkeys([*known.members, *option.members]))
-                said = f"{known.help.removesuffix('.)')}, " if option.name in found else f"{option.help} (Of "
-                found[option.name] = Option(option.name, members, None, f"{said}{name}.)")
+                said = f"{known.help.removesuffix('.)')}, " if option.name in found else f"{option.help} (Engines: "
+                default = option.default if known.default == option.default else None
+                found[option.name] = Option(option.name, members, default, f"{said}{name}.)")
     return found
 
 
 @cache
 def parameter_texts(kind: type) -> dict[str, str]:
-    """Parameter -> its text in the numpydoc section of a class; "as in `Other`" is looked up there."""
+    """Map parameters to their text in the numpydoc section of a class; resolve references such as "as in `Other`"."""
     section = re.search(r"Parameters\n-+\n(.*?)(\n\n|\Z)", inspect.getdoc(kind) or "", flags=re.DOTALL)
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", section[1]) if section else ():

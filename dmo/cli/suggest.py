@@ -1,4 +1,4 @@
-"""`dmo suggest` and `dmo update`: samples whose labels are worth a look go to annotation tools, and answers come back."""
+"""`dmo suggest` and `dmo update`: export samples for annotation tools, and update models with the answers."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def suggest(
     model: Model,
     features: Features,
     out: Annotated[str | None, typer.Argument(help="File to write: .json for Label Studio, .csv for FiftyOne.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Samples of each kind.")] = 10,
-    kind: Annotated[str, typer.Option(help="What to look for, comma-separated.")] = ",".join(KINDS),
-    prefix: Annotated[str, typer.Option(help="What comes before an id in the address of an image.")] = "",
+    count: Annotated[int, typer.Option(min=1, help="Number of samples of each kind.")] = 10,
+    kind: Annotated[str, typer.Option(help="Kinds, comma-separated.")] = ",".join(KINDS),
+    prefix: Annotated[str, typer.Option(help="Prefix of sample ids that forms the addresses of images.")] = "",
     split: Split = None,
     overwrite: Overwrite = False,
     **given: Any,
 ) -> None:
-    """List samples (default: all but test samples) worth a look: uncertain, probably wrong, unlike the labeled ones."""
+    """List samples to label or check (default: all but test samples): uncertain, wrong, or unlike labeled samples."""
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
     unknown = [part for part in kinds if part not in KINDS]
     if unknown or not kinds:
         raise UserError(f"--kind {kind!r}: known are {', '.join(KINDS)}")
     if out is not None and not out.endswith((".json", ".csv")):
-        raise UserError(f"{out}: pass a name that ends with .json (Label Studio) or .csv (FiftyOne)")
+        raise UserError(f"{out}: the name must end with .json (Label Studio) or .csv (FiftyOne)")
     if out is not None:
         stores.check_output_file(out)
     with session() as run:
@@ -65,7 +65,9 @@ def suggest(
         [row["sample"], row["why"], f"{row['value']:.3f}", ", ".join(row["labels"]), ", ".join(row.get("doubts", []))]
         for row in found
     ]
-    grid("worth a look", ["sample", "why", "value", "likeliest labels", "doubtful labels"], cells, numbers=False)
+    grid(
+        "samples to check", ["sample", "why", "value", "most probable labels", "doubtful labels"], cells, numbers=False
+    )
 
 
 @with_reading
@@ -75,22 +77,26 @@ def update_command(
     out: Annotated[str, typer.Argument(help="Model store to write.")],
     answers: Annotated[
         list[Path],
-        typer.Argument(help="Files of answers: JSON or CSV of Label Studio or FiftyOne, or of sample and labels."),
+        typer.Argument(
+            help="Files of answers, JSON or CSV. They are exports of Label Studio or FiftyOne, or list samples and "
+            "labels."
+        ),
     ],
     split: Split = None,
     new_labels: Annotated[
-        bool, typer.Option("--new-labels", help="Take labels that no sample carried before.")
+        bool, typer.Option("--new-labels", help="Accept labels that the model does not know yet.")
     ] = False,
     separator: Separator = None,
     new: Annotated[
-        str | None, typer.Option(help="Table, or folder of images, with answered samples that the store lacks.")
+        str | None,
+        typer.Option(help="Table or image folder of new samples with answers. They are added to a copy of the store."),
     ] = None,
     overwrite: Overwrite = False,
     **given: Any,
 ) -> None:
-    """Take in what people answered to suggestions: fit the model anew with it, or go on from where partial_fit was.
+    """Refit a model with the labels that people assigned to suggested samples, or continue its incremental fit.
 
-    The new model remembers the answers, which `dmo suggest` does not ask for again and a further update keeps.
+    The new model stores the answers. `dmo suggest` does not list these samples again, and later updates keep them.
     """
     free(out, overwrite, "model")
     reading = table_arguments({**given, "separator": separator if is_rows(features) else None})
@@ -99,15 +105,15 @@ def update_command(
     answered = one_answer_each(answer for path in answers for answer in read_answers(path, known, separator).items())
     if not answered:
         raise UserError(
-            f"{', '.join(map(str, answers))}: nobody has answered yet; annotate some of the tasks, and export them"
+            f"{', '.join(map(str, answers))}: no answers found; annotate some of the tasks, and export them"
         )
     with stores.reserve_model(out, overwrite), session() as run:
         record = update(run, applied, model, features, out, answered, split, new_labels, overwrite, new) | run.costs()
-    how = "learned from the answers alone" if record["goes_on"] else f"fitted anew to {record['n_samples']} samples"
+    how = "learned only from the answers" if record["goes_on"] else f"refitted to {record['n_samples']} samples"
     kinds = (
         f"{record['new_answers']} new, {record['changed_answers']} changed, {record['empty_answers']} without a label"
     )
-    said = f"{record['answers']}: {kinds}; {record['all_answers']} with earlier ones"
+    said = f"{record['answers']}: {kinds}; {record['all_answers']} with earlier answers"
     rows = [("answers", said), ("model", f"{how}: {out}")]
     rows += [("new labels", ", ".join(record["new_labels"]))] if record["new_labels"] else []
     parts = [f"{record['answers']} answers ({kinds})", how]

@@ -197,23 +197,24 @@ class _Lines(logging.Handler):
 
 
 HELP = {
-    "workers": "Number of workers (jobs of a batch queue) to start and wait for; default: the setting of the backend.",
+    "workers": "Number of workers (jobs of a batch queue) to start. The command waits for them. The default is a "
+    "setting of the backend.",
     "worker_threads": "Threads per started worker.",
     "memory_limit": "Memory per started worker, such as 4GiB.",
     "performance_report": "HTML file for Dask's performance report of the run.",
-    "checkpoint": "Folder for the state of long passes, kernel solves and sweeps, from which the same command resumes "
-    "after an interruption; emptied after a successful run.",
-    "log": "File to which events are appended, one JSON object per line.",
+    "checkpoint": "Folder from which an interrupted command resumes. It stores the state of long passes, kernel solves "
+    "and sweeps, and is emptied after a successful run.",
+    "log": "File to which events are appended as JSON lines.",
     "json": "Print only the result, as JSON, to standard output.",
     "quiet": "Print only the requested result and errors.",
-    "verbose": "Print all choices and the time of every stage; show progress bars even without a terminal.",
+    "verbose": "Print all choices and the time of every stage. Progress bars are shown even without a terminal.",
 }
 FLAGS = ("json", "quiet", "verbose")
 """Run options without a value."""
 SCHEDULER = (
-    "in-process, local, tcp://HOST:PORT, tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or "
-    "ssh:HOST,HOST "
-    "(default: DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process)."
+    "Where to run, such as local, slurm or tcp://HOST:PORT. Values: in-process, local, tcp://HOST:PORT, "
+    "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. Default: "
+    "DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process."
 )
 
 

@@ -25,7 +25,7 @@ import dmo.methods
 import dmo.workflows.apply
 from dmo import KGHA, MultiSetCCA, MultiViewRidge, stores
 from dmo.blocks import row_blocks
-from dmo.cli import estimator_options, signatures
+from dmo.cli import estimator_options, help_pages, signatures
 from dmo.cli.app import COMMANDS, ESTIMATORS, TUNED, fit
 from dmo.cli.commands import OF_TABLE
 from dmo.cli.estimator_options import engine, engine_options, options_of
@@ -676,13 +676,13 @@ BAD = {
     "no such model": (("evaluate", "{no}", "{f}"), "no store at"),
     "unknown view": (("fit", "kgha", "{f}", "{out}", "--views", "shape,hue"), "has no view 'hue'; it has shape, words"),
     "unknown kernel": (("fit", "kgha", "{f}", "{out}", "--kernel", "rbff"), "--kernel rbff: kernel 'rbff' is unknown"),
-    "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "no view 'hue' is used"),
+    "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "view 'hue' is not used"),
     "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; it has test, train"),
     "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "needs a positive number"),
-    "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: needed is a number"),
+    "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: expected a number"),
     "components no number": (
         ("fit", "kgha", "{f}", "{out}", "--n-components", "few"),
-        "--n-components few: needed is a whole number or a number",
+        "--n-components few: expected a whole number or a number",
     ),
     "a misspelt method": (
         ("fit", "embedding", "{f}", "{out}", "--view", "shape", "--method", "lfad"),
@@ -721,7 +721,7 @@ BAD = {
     "no such file": (("ingest", "files", "{out}", "--view", "a={out}.npy"), "no such file"),
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
-    "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "no type of real numbers"),
+    "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "not a type of real numbers"),
     "no such set": (("ingest", "coral", "{tmp}", "{out}"), "no data set 'coral', expected one of bibtex, corel5k,"),
     "no such card": (("ingest", "{out}.toml", "{tmp}", "{out}"), "out.zarr.toml: no such file"),
     "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
@@ -1117,8 +1117,43 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     for name, option in options_of(estimator.__name__).items():
         assert option.help, name
         assert option.default == ("auto" if option.default == "auto" else flat(estimator())[name])
-    said = run("fit", FITTED[kind], "--help").stdout
-    assert all(f"--{name.replace('_', '-')[:12]}" in said for name in options_of(estimator.__name__))
+    said = run("fit", FITTED[kind], "--help").stdout.replace("--[no-]", "--")
+    assert all(f"  --{name.replace('_', '-')}" in said for name in options_of(estimator.__name__))
+
+
+HELPED = [[], *([name] for name in COMMANDS), *(["ingest", name] for name in ("CARD", "digits", "files"))]
+HELPED += [
+    [name, kind] for name, kinds in (("fit", ESTIMATORS), ("tune", TUNED), ("plan", ESTIMATORS)) for kind in kinds
+]
+
+
+@pytest.mark.parametrize("command", HELPED, ids=" ".join)
+def test_help_fits_on_one_screen(command, monkeypatch):
+    """At 80 columns, help has at most 80 lines, and every option has one line. The last line names a page."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*command, "--help").stdout.rstrip("\n").split("\n")
+    assert len(lines) <= 80
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].startswith(f"Documentation: reference/commands/{(command or ['index'])[0]}.html")
+    options = lines[next(i for i, line in enumerate(lines) if line.startswith(("Defaults are", "Options:"))) :]
+    assert [line for line in options[:-1] if line.startswith(" " * 8)] == []
+
+
+def test_every_short_text_of_an_option_is_used():
+    names = {name for kind in ESTIMATORS.values() for name in {**options_of(kind), **engine_options(kind)}}
+    for key in help_pages.SHORT:
+        kind, _, name = key.rpartition(".")
+        assert name in ({**options_of(kind), **engine_options(kind)} if kind else names)
+
+
+def test_help_states_defaults_in_command_line_terms(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("fit", "kgha", "--help").stdout
+    assert "  --[no-]center         Center kernels and labels [true]" in said
+    assert "  --kernel*             Kernel: linear, rbf, laplacian, ... [auto]" in said
+    assert "  --regularization      Ridge of the reconstruction weights [0.001]" in run("fit", "mesd", "--help").stdout
+    assert "  --folds               Folds of the cross-validation [4]" in run("tune", "kgha", "--help").stdout
+    assert "  --rank                Rank of the Nystrom approximation [1000]" in run("plan", "kgha", "--help").stdout
 
 
 def test_texts_of_options_become_the_arguments_that_python_would_take():

@@ -201,7 +201,7 @@ def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatc
     assert "zoo.zarr was made from other files than zoo.csv" in run(*other[:4], code=2).stderr
     run(*named, "--overwrite")
     assert stores.open_features("zoo.zarr").n_samples == 30
-    assert "leave it out" in run("tune", "ridge", "zoo.zarr", "t.zarr", "--id", "id", code=2).stderr
+    assert "omit the option" in run("tune", "ridge", "zoo.zarr", "t.zarr", "--id", "id", code=2).stderr
     table.drop(columns="f2").to_csv("less.csv", index=False)
     said = run("annotate", "m.zarr", "less.csv", "out.csv", code=2).stderr
     assert "less.csv lacks the column 'f2' that the model was fitted on" in said
@@ -217,7 +217,10 @@ def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_
     table.to_csv(tmp_path / "t.csv", index=False)
     named = ["--view", f"f={tmp_path / 't.csv'}", "--id", "id", "--label-columns", "owl"]
     run("ingest", "files", tmp_path / "f.zarr", *named, "--test-share", 0.25)
-    assert "cells are missing: means" in run("tune", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr").stderr
+    assert (
+        "missing values are replaced by the means"
+        in run("tune", "ridge", tmp_path / "f.zarr", tmp_path / "m.zarr").stderr
+    )
     run("annotate", tmp_path / "m.zarr", tmp_path / "f.zarr", tmp_path / "a.zarr", "--csv", tmp_path / "a.csv")
     assert set(pd.read_csv(tmp_path / "a.csv")["label 1"]) == {"yes", "no"}
     table.drop(columns=["owl", "id"]).to_csv(tmp_path / "x.csv", index=False)

@@ -287,7 +287,7 @@ def test_answers_go_into_the_next_model_and_are_not_asked_for_again(folder, tmp_
         dmo.load(str(model)).decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6
     )
     assert dmo.load(str(model)).label_names_ == NAMES
-    assert f"of people, for {len(seen)} samples" in run("info", model).stdout
+    assert f"labels assigned by people to {len(seen)} samples" in run("info", model).stdout
 
 
 def test_a_model_that_goes_on_learns_from_new_answers_alone(folder, tmp_path):

@@ -103,7 +103,7 @@ def test_tune_takes_real_targets(tmp_path):
     ("options", "sentence"),
     [
         (["--ridge", "a"], "--ridge a"),
-        (["--center", "yes"], "--center yes: needed is true or false"),
+        (["--center", "yes"], "--center yes: expected true or false"),
         (["--scoring", "f2@5"], "unknown metric 'f2@5'"),
     ],
 )

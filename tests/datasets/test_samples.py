@@ -288,15 +288,15 @@ def test_a_view_that_lacks_samples_goes_through_every_command():
     join = "--labels", "tags.csv", "--id", "image", "--how", "outer"
     said = run("ingest", "files", "s.zarr", "--view", "a=x.csv", "--view", "b=b.csv", *join, "--test-share", "0.3")
     assert "10 samples missing" in said.stdout
-    assert "3 not known" in said.stdout
+    assert "3 unknown" in said.stdout
     samples = read_samples({"a": "x.csv", "b": "b.csv"}, "tags.csv", id="image", how="outer", test_share=0.3)
     assert np.isnan(samples.labels[3]).all()
     store = open_features("s.zarr")
     np.testing.assert_array_equal(store.views["b"].present, ~np.isnan(samples.views["b"]).any(axis=1))
     np.testing.assert_array_equal(store.to_xarray()["b_present"], store.views["b"].present)
     info = run("info", "s.zarr").stdout
-    assert "lacks 10 samples" in info
-    assert "3 not known (1 samples without any that is)" in info
+    assert "10 samples missing" in info
+    assert "3 unknown (1 samples without known labels)" in info
     assert verify("s.zarr") == []
     for command, scored in (("ridge", MultiViewRidge), ("kgha", KGHA)):
         run("fit", command, "s.zarr", "m.zarr", "--overwrite")
@@ -482,7 +482,7 @@ def test_the_command_reads_joins_splits_and_says_what_a_store_holds():
     )
     assert describe("s.zarr")["split"] == {"train": 48, "test": 12}
     said = run("info", "s.zarr").stdout
-    for words in ("3: boat, sea, sky", "a sample", "rarest: ", "1 missing cells in 1 columns", "by a factor of"):
+    for words in ("3: boat, sea, sky", "a sample", "rarest: ", "1 missing values in 1 columns", "by a factor of"):
         assert words in said
     assert "'area' in 1 of 60 samples" in run("fit", "ridge", "s.zarr", "m.zarr", code=2).stderr
     run("fit", "ridge", "s.zarr", "m.zarr", "--impute", "mean+indicator")
