@@ -89,7 +89,7 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     os.makedirs(folder, exist_ok=True)
     try:
         # Download in a thread because the timeout of a connection restarts with every byte. A server that sends its
-        # header byte by byte would therefore block forever, without any call of `_Bounded`.
+        # header byte by byte would therefore keep the call waiting forever, without any call of `_Bounded`.
         with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
             Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
             os.replace(answer.result(_LONGEST), target)

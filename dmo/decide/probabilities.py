@@ -17,7 +17,7 @@ label, because the mean over the other samples is lower. This effect does not ex
 
 On test samples with ridge scores, the log loss of the pooled -> refined regression, and the LRAP of raw scores ->
 refined probabilities, were: enron 0.1445 -> 0.1425, 0.662 -> 0.674; yeast 0.4403 -> 0.4316, 0.766 -> 0.769; scene
-0.1986 -> 0.1974, 0.880 -> 0.887. Both change by less than 0.002 for precisions of the prior from 1 to 20.
+0.1986 -> 0.1974, 0.880 -> 0.887. With prior precisions from 1 to 20, both change by less than 0.002.
 
 **Thresholds for micro F1.** The threshold of a set of entries is the mean of all thresholds, weighted by exp(F1
 sqrt(positives) / 0.05), with the F1 of each threshold on the set. The mean changes continuously with the probabilities.
@@ -29,7 +29,7 @@ The threshold of a label is shrunk towards the threshold t of all labels: logit 
 w_l = n_l / (n_l + 20) for n_l positives. With true probabilities a common threshold is optimal [Lipton, Elkan, Narayanaswamy
 2014], and thresholds per label without shrinkage decreased micro F1 on enron from 0.58 to 0.38. Both kinds are learned
 on each half of the samples and compared by their F1 on the other half. The result is the weighted mean of their logits.
-The weights are the probabilities that a kind is better, given the standard error of the difference.
+The weight of each kind is the probability that it is better, given the standard error of the difference.
 
 **Keys.** Subsets and folds of samples depend on one 64-bit key per sample, not on positions or digits of scores.
 Samples with equal keys are duplicates: they are chosen together and share a fold.
@@ -50,7 +50,7 @@ from dmo.blocks import row_blocks
 
 _ENTRIES = 2**18  # Sample-label pairs whose regressors are in memory at the same time.
 _MOST = 2**21  # Pairs used to learn the 3 K + 3 coefficients; more pairs do not change the third digit.
-_FIRST = 2**17  # Pairs of a first regression, whose result is the starting point of the regression on all pairs.
+_FIRST = 2**17  # Pairs used in a first regression, which provides the starting point for all pairs.
 _STEPS = 50
 _SLOPE_PRIOR = 5.0  # Precision of the prior of a and c, which corresponds to 20 samples with p = 1/2.
 _SLOPE = 0.05  # Minimum slope of the logit of a label in its standardized score, and minimum of 1 + a.
@@ -122,7 +122,7 @@ class PooledProbabilities:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute out-of-fold probabilities by regressions on the other folds; return `p` if there is only one fold.
+        """Compute out-of-fold probabilities by regressions fitted on the other folds; return `p` for a single fold.
 
         p, scores, Y, counts (n, L); keys (n,) -> (n, L)
         """
@@ -463,7 +463,7 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
     given -= spread(before[1])
     positives = hits[stops - 1]
     following = np.append(values[1:], 0.0)
-    following[stops - 1] = 0.0  # Thresholds below the last value extend to 0.
+    following[stops - 1] = 0.0  # The gap below the last value ends at 0.
     gaps = values - following
     gaps *= given > 0
     f1 = hits

@@ -24,7 +24,8 @@ class ScoreRule:
     intercept : ndarray of shape (L,)
         Label means that are added to the scores, or 0.
     mean, deviation : ndarray of shape (L,)
-        Mean and standard deviation of the leave-one-out scores of the training samples. The intercept is included.
+        Mean and standard deviation of the leave-one-out scores of the training samples. The mean includes the
+        intercept.
     frequency : ndarray of shape (L,)
         Fraction of the training samples that have the label.
     n_train : float

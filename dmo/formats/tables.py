@@ -225,7 +225,7 @@ def open_table(
     if labels is not None:
         raise DataError(f"{name}: label columns are supported only for .arff files here; pass a file with the labels")
     parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
-    text = endings <= {".csv", ".tsv"}  # Missing values of other formats are searched for later.
+    text = endings <= {".csv", ".tsv"}  # Text cells are not read again to find missing values.
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = next(iter(sources.values())).paths[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
