@@ -1,4 +1,4 @@
-"""Readers of public formats, the cards of public data sets, and the way from files into a feature store."""
+"""Read data files of common formats, load public data sets described by cards, and write feature stores."""
 
 from dmo.datasets.cards import CARDS, Card, read_card
 from dmo.datasets.files import ingest_files, read_description, read_samples

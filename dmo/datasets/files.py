@@ -1,4 +1,4 @@
-"""The files and tables that people have -> samples in memory, or block by block a feature store."""
+"""Read samples from files and tables into memory, or write them block by block as a feature store."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Given = str | os.PathLike[str] | Any
-"""A file, a folder of documents, a DataFrame, or an array."""
+"""File, folder of text documents, DataFrame or array."""
 Files = str | Path | Mapping[str, str | Path]
-"""One file ("PATH" or "PATH::ARRAY"), or a file for each split."""
+"""One file ("PATH" or "PATH::ARRAY"), or a mapping with one file per split."""
 LABELS = "labels"
-"""What labels are called among the tables."""
+"""Key of the labels among the tables."""
 _BLOCK = 4096
-"""Rows of which missing cells are looked for together."""
+"""Rows per block in the search for missing values."""
 _LARGE = 1 << 28
-"""Bytes of a table of numbers beyond which it is read block by block."""
+"""Size in bytes above which tables of numbers are read block by block."""
 log = logging.getLogger("dmo")
 
 
@@ -67,51 +67,56 @@ def read_samples(
 ) -> Samples:
     r"""Read samples from files or tables.
 
-    The type of every column is decided from all of its cells: number, boolean, category, date, text, identifier or list of
-    labels. A category becomes one 0/1 column per word of the training samples. Columns of dates, free text and identifiers are
-    rejected by name. Interpretations are reported in `notes`; a table whose interpretations lead to different numbers is
-    rejected with the option that decides.
+    The type of every column is detected from all of its cells: number, boolean, category, date, text, identifier or
+    list of labels. A category becomes one indicator column per value that occurs in the training samples. Columns of
+    dates, free text and identifiers raise an error with the name of the column. Interpretations are reported in
+    `notes`. If a table has several interpretations with different numbers, the error names the option that selects one.
 
     Parameters
     ----------
     features : path-like, DataFrame, array, or mapping of view to these
-        Tables (.csv, .tsv, .txt, .parquet, .arrow, .jsonl), array files ("PATH" or "PATH::ARRAY"), .arff, .svm, a folder of
-        the parts of a table, or a folder of text files, whose names are ids. Instead of a file, a list of files with the
-        samples one after the other, or a mapping with the keys of a split, such as {"train": ..., "test": ...}.
+        Tables (.csv, .tsv, .txt, .parquet, .arrow, .jsonl), array files ("PATH" or "PATH::ARRAY"), .arff, .svm, a
+        folder with the shards of a table, or a folder of text files, whose names are the ids. A list of files is
+        concatenated. A mapping with the names of splits as keys, such as {"train": ..., "test": ...}, has one file per
+        split.
     labels : path-like, DataFrame, array, list of labels, names of columns, or int, default=None
-        A table or array of 0 and 1, whose header names the labels; a column of classes; a column of labels with a separator
-        between them; rows of labels of any length; real targets. Or names of columns of the features, or patterns such as
-        "tag_*" (an exact name comes first); or, for .arff, what `ingest_files` takes.
+        A table or array of 0 and 1, with label names in the header; a column of classes; a column with several labels
+        per cell and a separator; a file with the labels of one sample per row; or regression targets. Alternatively,
+        names of feature columns or patterns such as "tag_*" (exact names take precedence). For .arff, as in
+        `ingest_files`.
     id : str, default=None
-        Column that names the samples in every table, by which they are joined; None: by their order.
+        Column with the ids of the samples in every table; the tables are joined by it. By default, tables are joined by
+        position.
     split : str, default=None
-        Column that names the part of every sample.
+        Column with the split of each sample.
     test_share : float, default=None
-        Share of samples that become the part "test", every label with its share; the others are "train".
+        Fraction of the samples that form the split "test", stratified by labels. The others form the split "train".
     text : str or sequence of str, default=()
-        Columns of documents, each of which becomes a view of tf-idf rows; words are learned from the part "train".
+        Columns of documents. Each becomes a view of tf-idf rows, whose words are learned from the split "train".
     separator : str, default=None
-        Mark between the labels of a sample. By default, one of | ; , or a space whose parts are shared by several cells.
+        Separator between the labels in a cell. By default, | ; , or space is detected from the cells.
     how : {"inner", "outer"}, default=None
-        What becomes of samples that not every table has: "inner" leaves them out, "outer" gives NaN rows to the views and
-        labels that lack them; None: they are refused, with their ids.
+        Treatment of samples that are missing in some tables. "inner" drops them; "outer" fills their missing rows of
+        views and labels with NaN. By default, such samples raise an error that lists their ids.
     random_state : int or None, default=0
-        Seed of the split.
+        Seed of the random split.
     types : mapping of str to str, default=None
-        Column -> "number", "boolean", "category", "date" (days since 1970), "text", "identifier" (no feature) or "labels",
-        instead of the type found from the cells. A label column is a real target as "number", classes as "category".
+        Types by column, instead of the detected ones: "number", "boolean", "category", "date" (days since 1970),
+        "text", "identifier" (not a feature) or "labels". A label column of type "number" is a regression target; one of
+        type "category" has classes.
     missing : str or sequence of str, default=()
-        Cells that are missing, such as "-999", besides the empty cell, "NA", "NaN", "null", "?" and others.
+        Additional cell contents that mean a missing value, such as "-999". Empty cells, "NA", "NaN", "null", "?" and
+        some others are always missing.
     decimal : {".", ","}, default=None
-        Decimal mark; the other mark then groups thousands. None: found from all cells.
+        Decimal separator; the other character is then the thousands separator. By default, detected from all cells.
     delimiter : str, default=None
-        Character between fields of text. None: found from the first lines.
+        Field delimiter of text files. By default, detected from the first lines.
     header : bool, default=None
-        Whether the first line of text holds names. None: found from the first lines.
+        Whether the first line of text files has column names. By default, detected from the first lines.
     row_names : bool, default=False
-        The first column of every table of text names the samples, by which the tables are joined.
+        Whether the first column of every text table has the ids of the samples; the tables are joined by it.
     drop_columns : str or sequence of str, default=()
-        Columns to leave out: names, or patterns such as "note_*".
+        Columns to drop: names, or patterns such as "note_*".
 
     Returns
     -------
@@ -121,7 +126,7 @@ def read_samples(
     Raises
     ------
     DataError, UserError
-        With the file, row or column at fault.
+        If data or arguments are invalid; the message names the file, row or column.
 
     Examples
     --------
@@ -149,7 +154,7 @@ def join_tables(
     split: str | None = None,
     how: str | None = None,
 ) -> tuple[Samples, bool]:
-    """Join tables and read their labels; also return whether every label has a column of its own."""
+    """Join tables and read their labels; also return whether the labels are in separate columns."""
     reader = _Reader(id, split, how, (), options, in_memory=False)
     samples = reader.read(tables, labels, None)
     of_arff = reader.named is not None and reader.named[0] in reader.names and not samples.classes
@@ -172,7 +177,7 @@ def _options(
 
 
 def share_out(labels: Block | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
-    """Deal samples out to "train" and "test", every label with its share.
+    """Split samples into "train" and "test", stratified by labels.
 
     labels (n, L) -> (n,)
     """
@@ -205,51 +210,54 @@ def ingest_files(
     overwrite: bool = False,
     in_place: bool = False,
 ) -> FeatureStore:
-    """Write files of any format that dmo reads as a feature store.
+    """Write a feature store from files of any supported format.
 
-    Arrays, .arff, .svm and large tables of numbers are read block by block. Other tables and folders are read whole, see
-    `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr, "PATH::ARRAY.T" for its
-    transpose. If there are splits, it is a mapping such as {"train": "a.fvec", "test": "b.fvec"}: rows in that order.
+    Arrays, .arff, .svm and large tables of numbers are read block by block. Other tables and folders are read into
+    memory, see `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr file, or
+    "PATH::ARRAY.T" for its transpose. Files with splits are given as a mapping such as {"train": "a.fvec", "test":
+    "b.fvec"}, in the order of the rows.
 
     Parameters
     ----------
     views : mapping of str to path-like or mapping
-        View -> one file, or split -> file.
+        File of each view, or a mapping with one file per split.
     store : path-like
-        Where to write: a path or URL.
+        Path or URL of the new store.
     labels : path-like, mapping, sequence of str or int, default=None
-        Labels in any form that `read_samples` takes, in such files with the same splits; or a Mulan .xml list, names, or a
-        number that says which ARFF columns are labels: the first ones, or, negative, the last ones, 0 for none; None: those
-        that svmlight rows begin with, or that an ARFF file names as MEKA does ("-C 6"), if any.
+        Labels in any form that `read_samples` accepts, in files with the same splits as the views. For ARFF files, the
+        label columns: a Mulan .xml list, names, or a number (6: the first six, -6: the last six, 0: none). By default,
+        labels in svmlight rows and labels that an ARFF file declares in MEKA style ("-C 6") are used.
     label_names : path-like or sequence of str, default=None
-        L names, or a text file with one a line.
+        Names of the L labels, or a text file with one name per line.
     id, split, test_share, text, separator, how : object
-        As for `read_samples`.
+        See `read_samples`.
     types, missing, decimal, delimiter, header, row_names, drop_columns : object
-        As for `read_samples`.
+        See `read_samples`.
     histograms : collection of str, default=()
-        The views of counts.
+        Names of the views that are histograms (counts).
     dtypes : mapping of str to str, default=None
-        View -> type to store; others keep the files'.
+        Data type to store, by view. Other views keep the type of their files.
     block : int, default=None
-        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
+        Rows per block; one block of a view is in memory at a time. By default 1024, or 4096 if a block of that size has
+        at most 4 MiB in every view.
     overwrite : bool, default=False
-        Replace a store that is there.
+        Whether to replace an existing store.
     in_place : bool, default=False
-        Write no store if all views are dense arrays of .npy, Zarr, HDF5 or Parquet files whose rows can be read in any
-        order. Otherwise, the reason for the copy and its size are logged.
+        Whether to read the views from their files instead of writing a store. This requires dense arrays in .npy, Zarr,
+        HDF5 or Parquet files whose rows can be read in any order. Otherwise, a store is written, and the reason and its
+        size are logged.
 
     Returns
     -------
     FeatureStore
-        The finished store, opened; with `in_place`, perhaps one whose views are read from the files.
+        New store, opened for reading. With `in_place`, its views may be read from the files.
 
     Raises
     ------
     DataError, FileNotFoundError, StoreError
-        As `ingest`.
+        See `ingest`.
     UserError
-        Where rows or splits differ between views.
+        If rows or splits differ between views.
 
     Examples
     --------
@@ -278,8 +286,8 @@ def ingest_files(
     if labels is None and samples.labels is None:
         for files in (files for files in views.values() if _all_end(files, ".arff")):
             raise UserError(
-                f"{next(iter(by_split(files).values()))}: which attributes are labels is not said; pass a Mulan list "
-                "(--labels FILE.xml), their names (--label-columns), or how many (--label-count 6: the first six, "
+                f"{next(iter(by_split(files).values()))}: the label attributes are not declared; pass a Mulan list "
+                "(--labels FILE.xml), their names (--label-columns), or their number (--label-count 6: the first six, "
                 "-6: the last six, 0: none)"
             )
     for note in samples.notes:
@@ -287,13 +295,13 @@ def ingest_files(
     samples = replace(samples, label_names=samples.label_names if names is None else list(names))
     parameters: dict[str, Any] = {"dataset": "files", "options": asked}
     if in_place:
-        reason = "it is stored with other types" if dtypes or histograms else samples.copy_reason()
+        reason = "dtypes or histograms are given" if dtypes or histograms else samples.copy_reason()
         if reason is None:
             own = {view: {"name": source.text, "digest": source.digest()} for view, source in samples.sources.items()}
             specs = [str(spec) for files in views.values() for spec in by_split(files).values()]
             return samples.in_place(", ".join(specs), Provenance(parameters={**parameters, "files": own}))
         size = sum(X.shape[0] * X.shape[1] * np.dtype(X.dtype).itemsize for X in samples.views.values())
-        log.warning("%s: a copy of at most %s is written, because %s", os.fspath(store), amount(size), reason)
+        log.warning("%s: writing a copy of at most %s, because %s", os.fspath(store), amount(size), reason)
     provenance = Provenance(parameters={**parameters, "files": fingerprints(everything)})
     return samples.write(
         store,
@@ -312,17 +320,17 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : path-like
-        The file; names in it are taken relative to its folder.
+        Path of the JSON file. Paths in it are relative to its folder.
 
     Returns
     -------
     dict of str to object
-        "views", and perhaps other arguments of `ingest_files`.
+        "views" and optional other arguments of `ingest_files`.
 
     Raises
     ------
     DataError
-        With line and column where it is not JSON, for an unknown key, and where it names no views.
+        If the file is not valid JSON (the message has line and column), has an unknown key or has no views.
 
     Examples
     --------
@@ -336,9 +344,9 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON in line {error.lineno}, column {error.colno} ({error.msg})") from None
+        raise DataError(f"{path}: not valid JSON in line {error.lineno}, column {error.colno} ({error.msg})") from None
     except RecursionError:
-        raise DataError(f"{path}: nests too deeply, expected a JSON description") from None
+        raise DataError(f"{path}: nested too deeply, expected a JSON description") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text at byte {error.start}, expected a JSON description") from None
     options = {"id", "split", "test_share", "text", "how", *TableOptions.__dataclass_fields__}
@@ -346,7 +354,7 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("views"), dict) or not set(found) <= keys:
         extra = sorted(set(found) - keys) if isinstance(found, dict) else []
         got = f"unknown key {extra[0]!r}" if extra else "no object 'views'"
-        raise DataError(f"{path}: {got}, expected 'views' and perhaps {', '.join(sorted(keys - {'views'}))}")
+        raise DataError(f"{path}: {got}, expected 'views' and optionally {', '.join(sorted(keys - {'views'}))}")
     for key in ("views", "labels", "label_names"):
         if key in found and not (key != "views" and isinstance(found[key], list)):
             found[key] = _relative(found[key], path.parent)
@@ -364,7 +372,7 @@ def _relative(value: Any, folder: Path) -> Any:
 
 
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Name and SHA-256 of each file, by view and split; of folders and URLs the name alone."""
+    """Return name and SHA-256 of each file, by view and split; folders and URLs have only a name."""
     found = {}
     sources = {
         f"{name}/{part}": parse_source(spec) for name, value in files.items() for part, spec in by_split(value).items()
@@ -383,12 +391,12 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _all_end(files: Any, ending: str) -> bool:
-    """Whether all files of a view, PATH or PATH::ARRAY, are of the format with this ending."""
+    """Return whether all files of a view, PATH or PATH::ARRAY, have the format with this ending."""
     return all(ending_of(spec) == ending for spec in by_split(files).values())
 
 
 def _is_file(spec: Any) -> bool:
-    """Whether a view is named by a file, or by a list of files with the samples one after the other."""
+    """Return whether a view is given as a file or as a list of files to concatenate."""
     listed = isinstance(spec, list | tuple) and bool(spec) and all(isinstance(one, str | os.PathLike) for one in spec)
     return listed or isinstance(spec, str | os.PathLike)
 
@@ -404,7 +412,7 @@ def _is_split(features: Any) -> bool:
 
 
 def label_columns(labels: Any) -> list[str] | int | None:
-    """Choose the columns of an ARFF view or a table that are labels, if `labels` names columns."""
+    """Return the label columns of an ARFF file or table if `labels` names or counts columns, otherwise None."""
     if isinstance(labels, int):
         return labels
     if isinstance(labels, str | Path) and suffix(labels) == ".xml":
@@ -416,37 +424,37 @@ def label_columns(labels: Any) -> list[str] | int | None:
 
 @dataclass
 class _Reader:
-    """Tables as they are read, until all are there."""
+    """Reader that collects the tables of all views and the labels, and joins them to samples."""
 
     id: str | None
     split: str | None
     how: str | None
     text: str | Sequence[str]
     options: TableOptions
-    whole: bool = True  # tables of text are read into memory; else large ones stay in their files
-    in_memory: bool = True  # so are arrays and columns of vectors
+    whole: bool = True  # Whether all text tables are read into memory; otherwise large ones are read block by block.
+    in_memory: bool = True  # Whether arrays and columns of vectors are read into memory.
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
-    asked: Sequence[str] = ()  # columns that may hold the labels
-    files: dict[str, Source] = field(default_factory=dict)  # files of the tables with columns of vectors
-    sources: dict[str, Source] = field(default_factory=dict)  # files of the views that are not in memory
-    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # view -> its columns of vectors, and `NUMBERS`
-    numbers: dict[str, list[str]] = field(default_factory=dict)  # view -> names of the columns of `NUMBERS`
+    asked: Sequence[str] = ()  # Columns that may have the labels.
+    files: dict[str, Source] = field(default_factory=dict)  # Files of the tables with columns of vectors.
+    sources: dict[str, Source] = field(default_factory=dict)  # Files of the views that are not in memory.
+    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # Columns of vectors and `NUMBERS`, by view.
+    numbers: dict[str, list[str]] = field(default_factory=dict)  # Names of the columns of `NUMBERS`, by view.
     shards: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
-    )  # names and row counts of the shards of a table
+    )  # Names and row counts of the shards of each table.
     named: tuple[str, Block, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
     schemas: dict[str, Schema] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
-    documents: tuple[str, list[str]] | None = None  # names of the samples by which nothing is joined, and their table
+    documents: tuple[str, list[str]] | None = None  # Name and sample ids of a table that is joined by position.
     folders: list[str] = field(default_factory=list)
-    complete: set[str] = field(default_factory=set)  # views that lack nothing
-    turnable: set[str] = field(default_factory=set)  # tables that may have their samples in columns
-    dropped: set[str] = field(default_factory=set)  # columns to leave out that a table had
+    complete: set[str] = field(default_factory=set)  # Views without missing values.
+    turnable: set[str] = field(default_factory=set)  # Tables that may have the samples in columns.
+    dropped: set[str] = field(default_factory=set)  # Entries of `drop_columns` that matched a column.
 
     def __post_init__(self) -> None:
         self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
@@ -454,12 +462,12 @@ class _Reader:
             name for name, kind in self.options.types.items() if kind == "text" and name not in self.text
         )
         if self.options.row_names and self.id is not None:
-            raise UserError(f"id = {self.id!r} and row_names: both name the samples; pass one of them")
+            raise UserError(f"got both id={self.id!r} and row_names, expected only one; each provides the sample ids")
 
     def read(
         self, views: Mapping[str, Any], labels: Any, test_share: float | None, random_state: int | None = 0
     ) -> Samples:
-        """Read all views, their labels, and a split if one is asked for."""
+        """Read all views and labels; create a random split if `test_share` is given."""
         columns = label_columns(labels)
         self.asked = columns if isinstance(columns, list) else [labels] if isinstance(labels, str) else ()
         for view, given in views.items():
@@ -474,10 +482,10 @@ class _Reader:
         samples = self.samples()
         if test_share is not None:
             if samples.split is not None:
-                raise UserError("the samples have a split already; leave test_share out")
+                raise UserError("the samples already have a split; leave test_share out")
             if not 0 < test_share < 1:
-                raise UserError(f"test_share = {test_share!r}; needs a number between 0 and 1")
-            n = next(iter({**samples.views, **self.texts}.values())).shape[0]  # of documents alone there is no view yet
+                raise UserError(f"test_share must be a number between 0 and 1, got {test_share!r}")
+            n = next(iter({**samples.views, **self.texts}.values())).shape[0]  # Documents are not in `views` yet.
             split = share_out(samples.labels, n, test_share, random_state)
             samples = replace(samples, split=split)
             if samples.labels is not None and not samples.real:
@@ -488,7 +496,7 @@ class _Reader:
         return replace(samples, notes=list(dict.fromkeys(self.notes)))
 
     def add(self, view: str, given: Any, columns: list[str] | int | None, unlabeled: bool) -> None:
-        """Read the table of a view; if no labels are named (`unlabeled`), its files may have some."""
+        """Read the table of a view; if no labels were given (`unlabeled`), use the labels in its files."""
         import pandas as pd
 
         files = by_split(given) if _is_split(given) else {ALL: given}
@@ -517,7 +525,7 @@ class _Reader:
             if self.id is None:
                 self.documents = view, table["document"].tolist()
                 table = table.drop(columns="document")
-            else:  # joined by their names, whatever the other tables call that column
+            else:  # Documents are joined by file name, independent of the name of the id column.
                 table = table.rename(columns={"document": self.id})
                 self.folders.append(view)
         table = self._indexed(view, table)
@@ -529,9 +537,9 @@ class _Reader:
         self.tables[view] = table.drop(columns=chosen) if chosen else table
 
     def _frame(self, given: Any, unread: dict[str, Rows] | None = None, view: str | None = None) -> pd.DataFrame | None:
-        """A table with names; None for an array or a file of one.
+        """Read a table with column names; return None for arrays and array files.
 
-        `unread` receives the columns of vectors of Parquet, and those of numbers if a file is the whole table of `view`.
+        Columns of vectors in Parquet files are added to `unread`; so are columns of numbers if `view` is given.
         """
         import pandas as pd
 
@@ -563,7 +571,7 @@ class _Reader:
         return table.drop(columns=[name for name in chosen if name in table.columns]) if chosen else table
 
     def _arrays(self, view: str, files: Mapping[str, Any], columns: list[str] | int | None, unlabeled: bool) -> None:
-        """A view of files that hold arrays, or of an array."""
+        """Add a view that is an array or is read from array files."""
         if not _is_file(next(iter(files.values()))):
             self.tables[view] = next(iter(files.values()))
             return
@@ -583,33 +591,36 @@ class _Reader:
             found, real = checked_numbers(view, table.Y, table.label_names, self.options)
             if self.named is not None and (self.named[2] != table.label_names or not _are_equal(self.named[1], found)):
                 raise DataError(
-                    f"views {self.named[0]!r} and {view!r} have different labels in their files, expected the same"
+                    f"the files of views {self.named[0]!r} and {view!r} have different labels, expected the same"
                 )
             self.named = (view, found, table.label_names, real, table.classes)
         self._opened(view, files, table.counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
-        """MATLAB's users keep samples in columns; of other files that are not read whole, a row too many is likelier."""
+        """Record the row counts of a table, and whether it may be transposed.
+
+        MATLAB files often have samples in columns. In other files read block by block, surplus rows are more likely.
+        """
         self.turnable |= {name} if self.whole or (len(counts) == 1 and _all_end(files, ".mat")) else set()
         self._count(counts, name)
 
     def _count(self, counts: dict[str, int], name: str) -> None:
-        """The split that the files of a table are, which is the same for all."""
+        """Derive the split from the row counts of the files per split, which must be equal for all tables."""
         if self.whole and list(counts) == [ALL]:
             return
         first, known = self.counted = self.counted or (name, counts)
-        if list(known) == list(counts) == [ALL]:  # some may be turned: their rows are compared later
+        if list(known) == list(counts) == [ALL]:  # Row counts are compared later because tables may be transposed.
             return
         if list(known.items()) != list(counts.items()):
             said = [", ".join(f"{n} {split}" for split, n in each.items()) for each in (counts, known)]
             raise UserError(
-                f"{name!r} has rows {said[0]}, {first!r} has {said[1]}; pass the same samples and splits, in the same order, "
-                "for every view and the labels"
+                f"{name!r} has the rows {said[0]}, but {first!r} has {said[1]}; pass the same samples and splits, in "
+                "the same order, for every view and the labels"
             )
         self.parts = np.repeat(np.array(list(counts), dtype=object), list(counts.values()))
 
     def _indexed(self, where: str, table: Any) -> Any:
-        """The table with the samples' names as its index, and without its column of parts."""
+        """Move the sample ids to the index of a table, and its split column to `parts`."""
         import pandas as pd
 
         row_names = table.attrs.pop(frames.ROW_NAMES, None)
@@ -629,8 +640,8 @@ class _Reader:
                 inside = [row_of_shard(self.shards.get(where, ()), place) for place in places[:2].tolist()]
                 named = f" ({' and '.join(one for one in inside if one)})" if any(inside) else ""
                 raise DataError(
-                    f"{where}: the id {doubled!r} stands in {len(places)} rows{named}, expected 1; of one row per pair of "
-                    "sample and label write all labels of a sample in one cell, with | between them"
+                    f"{where}: the id {doubled!r} occurs in {len(places)} rows{named}, expected one row per sample; "
+                    "write all labels of a sample into one cell, separated by |"
                 )
         if row_names is not None and row_names in table.columns:
             if name is None:
@@ -642,17 +653,17 @@ class _Reader:
         return table
 
     def _name_rows(self, where: str, names: list[str]) -> None:
-        """Take the names of rows as names of the samples; they stand in the same order in every table that has some."""
+        """Use row names as sample ids; raise DataError if another table has different names or another order."""
         first, known = self.documents = self.documents or (where, names)
         if known != names:
             i = next((i for i, (a, b) in enumerate(zip(known, names)) if a != b), min(len(known), len(names)))
             raise DataError(
-                f"{where}: the names of rows differ from those of {first!r} from row {i} on; pass --row-names to join the "
-                "tables by them"
+                f"{where}: the row names differ from the row names of {first!r}, first in row {i}; pass --row-names to "
+                "join the tables by row name"
             )
 
     def add_labels(self, labels: Any, columns: list[str] | int | None) -> None:
-        """Read labels that have a table of their own."""
+        """Read labels from a separate table, or from a column of a view."""
         is_known = self.labels is not None or self.named is not None
         if labels is None or columns == 0 or (columns is not None and is_known):
             return
@@ -662,8 +673,8 @@ class _Reader:
                 view, names = next(iter(known.items()))
                 raise unknown_column(view, columns[0], names, "label column")
             raise DataError(
-                f"labels {columns!r}: no view has these columns; a number is for ARFF files, name columns of other tables "
-                "(--label-columns NAME)"
+                f"labels {columns!r}: no view has these columns; numbers of columns are supported only for ARFF files, "
+                "pass names for other tables (--label-columns NAME)"
             )
         if isinstance(labels, str) and not os.path.exists(split_name(labels)[0]):
             for view, names in known.items():
@@ -692,13 +703,13 @@ class _Reader:
             self.labels = labels
 
     def _lists_labels(self, path: str | os.PathLike[str]) -> bool:
-        """Whether a file of text holds rows of labels of any number."""
+        """Return whether a text file has rows with different numbers of labels."""
         if suffix(path) not in (".csv", ".tsv", ".txt") or not os.path.isfile(path) or is_svmlight(path):
             return False
         return delimited.is_ragged(path, self.options)
 
     def _named_sets(self, sets: list[list[str]]) -> Any:
-        """Lists of labels, by the names of the samples where these stand first in each."""
+        """Return lists of labels; if `id` is given, index them by the id in the first entry of each list."""
         import pandas as pd
 
         if self.id is None:
@@ -708,7 +719,7 @@ class _Reader:
         return pd.Series([row[1:] for row in named], index=index, dtype=object)
 
     def _label_arrays(self, files: Mapping[str, str | Path]) -> None:
-        """Labels of files that hold arrays."""
+        """Read labels from array files."""
         import pandas as pd
 
         table = open_table(LABELS, files, of_labels=True)
@@ -718,7 +729,7 @@ class _Reader:
         self._opened(LABELS, files, table.counts)
 
     def samples(self) -> Samples:
-        """All tables, joined."""
+        """Join all tables and return the samples."""
         import pandas as pd
 
         labels, unlabeled = self.labels, np.empty(0, np.intp)
@@ -734,7 +745,8 @@ class _Reader:
             joined = list(keyed)
             places = {view: keyed[view].index.get_indexer(order) for view, own in self.unread.items() if own}
             if "labels" in keyed:
-                labeled = keyed["labels"].index  # often the same rows; a look at each takes a fifth of the reading
+                # The rows are often equal, and `isin` would take a fifth of the reading time.
+                labeled = keyed["labels"].index
                 unlabeled = unlabeled if labeled.equals(order) else np.flatnonzero(~order.isin(labeled))
             keyed = {
                 name: table if table.index.equals(order) else table.reindex(order) for name, table in keyed.items()
@@ -753,7 +765,7 @@ class _Reader:
                 unread = {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
                 cells = unread.pop(frames.NUMBERS, None)
                 listed |= unread
-                if cells is not None and table.shape[1]:  # columns that were kept for another use, and had none
+                if cells is not None and table.shape[1]:  # Columns that were not needed as ids or labels are features.
                     known = pd.DataFrame(rows(cells), table.index, self.numbers[view])
                     table, cells = pd.concat([table, known], axis=1), None
                 alone = cells is None and table.shape[1] == 0 and len(listed) == 1
@@ -777,11 +789,11 @@ class _Reader:
                 views[view] = np.asarray(table) if self.in_memory and not scipy.sparse.issparse(table) else table
         lost = [name for name in self.text if name not in self.texts]
         if lost:
-            raise DataError(f"no table has the column {lost[0]!r} of documents")
+            raise DataError(f"no table has the text column {lost[0]!r}; check the name")
         _, Y, label_names, real, classes = self.named or ("", None, None, False, False)
         if labels is not None:
             given = labels
-            if isinstance(labels, pd.Series):  # of lists
+            if isinstance(labels, pd.Series):  # A series of lists.
                 given = [row if isinstance(row, list) else [] for row in labels]
             Y, label_names, kind = label_matrix("labels", given, self.options, self.notes)
             Y, real, classes = unknown_rows(Y, unlabeled), kind == "targets", kind == "classes"
@@ -792,25 +804,25 @@ class _Reader:
         if isinstance(parts, pd.Series) and (self.id is not None or self.options.row_names):
             parts = parts.reindex(ids)
         elif self.split is not None and parts is None:
-            raise DataError(f"no table has the column {self.split!r} of the split")
+            raise DataError(f"no table has the split column {self.split!r}; check the name")
         split = parts if parts is None or isinstance(parts, np.ndarray) else np.asarray(parts).astype(str)
         samples = Samples(views, Y, label_names, names, ids, split, real, {}, self.notes, classes, sources=self.sources)
         return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
 
     def _check_aligned(self, keyed: Sequence[str]) -> None:
-        """Raise DataError if shards that are joined by position differ in rows; tables in `keyed` are joined by ids."""
+        """Raise DataError if shards joined by position have different row counts; `keyed` lists tables joined by id."""
         known = {name: own for name, own in self.shards.items() if len(own) > 1 and name not in keyed}
         for name, own in known.items():
             first = next(other for other in known.values() if len(other) == len(own))
             for (shard, n), (other, m) in zip(own, first):
                 if n != m:
                     raise DataError(
-                        f"{name}: {shard} has {n} rows, {other} has {m}; shards that are joined by position need the same "
-                        "samples (tables with ids are joined by --id)"
+                        f"{name}: {shard} has {n} rows, but {other} has {m}; shards joined by position need the same "
+                        "samples (use --id to join tables by id)"
                     )
 
     def _placed(self, source: Rows, index: np.ndarray | None) -> Any:
-        """Put the rows of a column of vectors in the order of the samples; index -1 marks a sample without a vector."""
+        """Reorder the rows of a column of vectors by `index`; index -1 marks a sample without a vector."""
         if index is not None and not np.array_equal(index, np.arange(source.shape[0])):
             if (index < 0).any():
                 shape = (len(index), source.shape[1])
@@ -824,7 +836,7 @@ class _Reader:
         return rows(source) if self.in_memory else source
 
     def _with_cells(self, samples: Samples) -> Samples:
-        """The samples without those that have no cell in any table."""
+        """Remove samples for which all values of all views are missing."""
         bare = np.ones(samples.n, bool)
         for X in samples.views.values():
             ordered = InOrder(X)
@@ -836,11 +848,11 @@ class _Reader:
         views = {view: X if isinstance(X, np.ndarray) else rows(X) for view, X in samples.views.items()}
         samples = replace(samples, views=views, sources={})
         names = [str(i) if samples.ids is None else samples.ids[i] for i in np.flatnonzero(bare)]
-        self.notes.append(f"{len(names)} samples without any cell of features are left out ({_some(names)})")
+        self.notes.append(f"{len(names)} samples without any feature values are left out ({_some(names)})")
         return samples.rows(np.flatnonzero(~bare))
 
     def _of_training(self, samples: Samples) -> Samples:
-        """The samples with the categories that occur in the part "train", if there is one."""
+        """Keep only the categories that occur in the split "train", if it exists."""
         if samples.split is None or "train" not in samples.split:
             return samples
         views, names = dict(samples.views), dict(samples.feature_names)
@@ -850,7 +862,7 @@ class _Reader:
         return replace(samples, views=views, feature_names=names)
 
     def _schema(self, samples: Samples) -> dict[str, Any]:
-        """The types of all columns, for the store and the model."""
+        """Describe the types of all columns, for the store and the model."""
         named = self.id or ("row names" if samples.ids is not None else None)
         others = [] if named is None else [(named, "identifier", "names of the samples")]
         others += [] if self.split is None else [(self.split, "category", "split")]
@@ -869,7 +881,7 @@ class _Reader:
         return {"views": views, "others": [list(row) for row in others]}
 
     def _without_endings(self, tables: dict[str, Any]) -> dict[str, Any]:
-        """Names of documents as their folder has them: without the .txt that other tables may write."""
+        """Remove the ending .txt from ids in other tables if a folder has a document with the name without it."""
         known = {one for view in self.folders for one in tables[view].index}
 
         def bare(one: str) -> str:
@@ -879,7 +891,7 @@ class _Reader:
         return {name: table.rename(index=bare) if known else table for name, table in tables.items()}
 
     def with_texts(self, samples: Samples) -> Samples:
-        """The samples with a view per column of documents, whose words are those of the training samples."""
+        """Add a view of tf-idf rows for each text column, with the words of the training samples."""
         import pandas as pd
 
         views, names, known = dict(samples.views), dict(samples.feature_names), {}
@@ -891,7 +903,7 @@ class _Reader:
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
     def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
-        """Note cells of labels that are missing."""
+        """Add a note about missing labels."""
         cells = Y.data if scipy.sparse.issparse(Y) else Y
         gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
         if len(gaps):
@@ -900,25 +912,27 @@ class _Reader:
             )
             row = f"row {i}" if ids is None else repr(ids[i])
             column = f"column {j}" if names is None else f"column {names[j]!r}"
-            self.notes.append(f"labels: {len(gaps)} cells are missing ({row}, {column} first): taken as not known")
+            self.notes.append(
+                f"labels: {len(gaps)} cells are missing (first: {row}, {column}) and treated as unknown labels"
+            )
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
-        """The ids of all samples, in the order of the first table."""
+        """Return the ids of all samples, in the order of the first table."""
         if not ids:
-            raise DataError(f"no table has the column {self.id!r} that names the samples; leave it out")
+            raise DataError(f"no table has the id column {self.id!r}; check the name, or leave it out")
         first, order = next(iter(ids.items()))
         if self.how == "outer":
             for name, own in ids.items():
                 order = order if name == "labels" else order.append(own).unique()
             bare = ids.get("labels", order[:0]).difference(order, sort=False)
             if len(bare):
-                self.notes.append(f"labels: {_some(bare)} have labels and no features: left out")
+                self.notes.append(f"labels: {_some(bare)} have labels but no features and are left out")
             return order
         if self.how == "inner":
             for own in ids.values():
                 order = order[order.isin(own)]
             if order.empty:
-                raise DataError(f"the tables {', '.join(ids)} have no id in common; expected the same names of samples")
+                raise DataError(f"the tables {', '.join(ids)} have no ids in common; expected the same sample ids")
             return order
         for name, own in ids.items():
             if own.equals(order):
@@ -926,26 +940,26 @@ class _Reader:
             for lacks, has, by in ((name, order.difference(own), first), (first, own.difference(order), name)):
                 if len(has):
                     raise DataError(
-                        f"{lacks!r} lacks {_some(has)}, which {by!r} has; add the rows, or pass how='inner' to leave "
-                        "such samples out, or how='outer' to keep them without these views"
+                        f"{lacks!r} has no rows for {_some(has)} of {by!r}; add the rows, or pass how='inner' to leave "
+                        "such samples out, or how='outer' to keep them with missing values"
                     )
         return order
 
     def _upright(self, views: dict[str, Any], Y: Block | None, n: int, names: dict[str, list[str]]) -> Block | None:
-        """Turns what has its samples in columns, told by the number of rows of all others."""
+        """Transpose tables with the samples in columns, which is inferred from the row counts of the others."""
         shapes = ({} if Y is None else {LABELS: Y.shape}) | {view: X.shape for view, X in views.items()}
         turnable = [name for name in shapes if self.whole or name in self.turnable]
         target = n or shared_rows(shapes, turnable) or next(iter(shapes.values()))[0]
         turned = all(shape[0] != target for shape in shapes.values())
         if self.whole and turned and Y is not None and Y.shape[0] >= target:
-            target = Y.shape[0]  # there would be more labels than samples
+            target = Y.shape[0]  # Otherwise there would be more labels than samples.
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
-            self.notes.append(f"labels have {target} columns, as many as there are samples, so they are transposed")
+            self.notes.append(f"labels have {target} columns, which is the number of samples, so they are transposed")
             Y = packed(scipy.sparse.csr_array(Y.T))
         for view, X in views.items():
             if X.shape[0] != target and X.shape[1] == target and view in turnable:
                 self.notes.append(
-                    f"view {view!r} has {target} columns, as many as there are samples, so it is transposed"
+                    f"view {view!r} has {target} columns, which is the number of samples, so it is transposed"
                 )
                 X = rows(X)
                 views[view] = scipy.sparse.csr_array(X.T) if scipy.sparse.issparse(X) else np.ascontiguousarray(X.T)
@@ -953,10 +967,10 @@ class _Reader:
             elif X.shape[0] != target:
                 other = "labels" if Y is not None else next(iter(views))
                 raise UserError(
-                    f"view {view!r} has {X.shape[0]} rows, {other!r} has {target}; pass the same samples in each"
+                    f"view {view!r} has {X.shape[0]} rows, but {other!r} has {target}; pass the same samples in each"
                 )
         if Y is not None and Y.shape[0] != target:
-            raise UserError(f"labels have {Y.shape[0]} rows, there are {target} samples; pass one row per sample")
+            raise UserError(f"labels have {Y.shape[0]} rows, expected {target}; pass one row per sample")
         return Y
 
 
@@ -967,17 +981,17 @@ def _are_equal(left: Block, right: Block) -> bool:
 
 
 def _is_streamed(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of numbers that is so large that it is read block by block."""
+    """Return whether a text table is large enough to be read block by block."""
     if suffix(path) not in (".csv", ".tsv") or not os.path.isfile(path) or os.path.getsize(path) <= _LARGE:
         return False
     try:
-        return "" not in (open_csv(path).names or ())[:1]  # a column without a name: pandas' index
+        return "" not in (open_csv(path).names or ())[:1]  # A first column without a name is an index saved by pandas.
     except DataError:
         return False
 
 
 def _exact_texts(column: pd.Series) -> list[str | None]:
-    """Cells as they are written, None if they are empty."""
+    """Return cells as the text in the file, or None for empty cells."""
     cells = text_cells(column)
     if cells is None:
         return [None if lost else exact(value) for value, lost in zip(column, column.isna())]
@@ -985,12 +999,12 @@ def _exact_texts(column: pd.Series) -> list[str | None]:
 
 
 def documents(folder: Path) -> pd.DataFrame:
-    """The text files of a folder, named by their paths in it."""
+    """Read the text files of a folder as a table; their relative paths are the names."""
     import pandas as pd
 
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
     if not files:
-        raise DataError(f"{folder}: holds no .txt file, expected a folder of documents")
+        raise DataError(f"{folder}: has no .txt files, expected a folder of documents")
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     found = pd.DataFrame({"document": [str(path.relative_to(folder).with_suffix("")) for path in files], "text": texts})
     found.attrs["text"] = True

@@ -1,4 +1,4 @@
-"""Data sets that have a card, checked against it -> a feature store."""
+"""Read data sets that have a card, check them against the card, and write them as feature stores."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
 log = logging.getLogger("dmo")
-_LARGEST = 1 << 30  # bytes of a file that is fetched; the largest of a card has a thirtieth of them
-_LONGEST = 3600.0  # seconds that a file may take in all
+_LARGEST = 1 << 30  # Maximum size of a download in bytes, about 30 times the largest file of a card.
+_LONGEST = 3600.0  # Maximum time of a download in seconds.
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
-    """Where the files of a card lie in a folder: file name -> path."""
-    # A file may also lie without the sub-folder of its name, or decompressed. With `download`, those that are missing
-    # and have an address are fetched. Raises FileNotFoundError with every missing file and where it can be had.
+    """Return the path of each file of a card in a folder, by file name."""
+    # Files are also found without the subfolder in their name, or decompressed. With `download`, missing files that
+    # have a URL are downloaded. The FileNotFoundError lists every missing file with its source.
     found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
     missing, reason = [file for file in files if file.name not in found], ""
     while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
         try:
             found[fetchable[0].name] = fetch(card, folder, fetchable[0])
         except OSError as error:
-            reason = f" (it could not be fetched: {str(error).splitlines()[0][:160]})"
+            reason = f" (the download failed: {str(error).splitlines()[0][:160]})"
         missing = [file for file in files if file.name not in found]
     if missing:
-        cure = f"put what can be had there into {folder}"
+        cure = f"get the files from these sources and put them into {folder}"
         if not download and any(file.url is not None for file in missing):
-            cure += ", or pass --fetch (fetch=True) where there is a network"
+            cure += ", or download them with --fetch (fetch=True)"
         listed = "; ".join(f"{file.name} ({file.url or file.source})" for file in missing)
         raise FileNotFoundError(f"{card.name}: {folder} lacks {listed}{reason}; {cure}")
     return found
@@ -63,17 +63,17 @@ def _place(folder: str | os.PathLike[str], file: File) -> Path | None:
 
 
 def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
-    """Download a file of a card into a folder, where it lies once its checksum is right.
+    """Download a file of a card into a folder; the file appears there after its checksum was verified.
 
-    Raises OSError where it cannot be had, DataError where its bytes are others than the card says.
+    Raises OSError if the download fails, and DataError if the checksum differs from the card.
     """
     try:
-        import pooch  # an optional package
+        import pooch  # This package is optional.
     except ImportError:
-        raise UserError("fetching files needs pooch; install dmo-learn[fetch], or download them yourself") from None
+        raise UserError("downloads need pooch; install dmo-learn[fetch], or download the files yourself") from None
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
-    log.warning("%s: fetching %s", card.name, file.url)
+    log.warning("%s: downloading %s", card.name, file.url)
     counted, answer, target, opened = _Bounded(), Future[str](), Path(folder, name), list[Any]()
     noted = {"response": lambda response, **_: opened.append(response)}
     plain = pooch.HTTPDownloader(progressbar=counted, hooks=noted)
@@ -88,7 +88,8 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
 
     os.makedirs(folder, exist_ok=True)
     try:
-        # in a thread, since every byte renews the time limit of a connection, and one of a header reaches nobody here
+        # Download in a thread because the timeout of a connection restarts with every byte. A server that sends its
+        # header byte by byte would therefore keep the call waiting forever, without any call of `_Bounded`.
         with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
             Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
             os.replace(answer.result(_LONGEST), target)
@@ -96,21 +97,23 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     except OSError as error:
         if answer.done():
             raise
-        counted.seen = _LARGEST  # ends the thread with the next bytes
-        raise OSError(f"it was not there after {_LONGEST:g} s") from error
-    except ValueError as error:  # what pooch says of a checksum
-        raise DataError(f"{card.name}: {file.url} has other bytes than the card says, nothing is kept") from error
+        counted.seen = _LARGEST  # The next bytes exceed the limit, which ends the thread.
+        raise OSError(f"the download did not finish within {_LONGEST:g} s") from error
+    except ValueError as error:  # pooch reports wrong checksums as ValueError.
+        raise DataError(
+            f"{card.name}: the SHA-256 of {file.url} differs from the card; the download was discarded"
+        ) from error
 
 
 class _Bounded:
-    """Counts what comes in the place of a display of progress: a server may send without end."""
+    """Progress bar for pooch that raises OSError after `_LARGEST` bytes, because a server may send without end."""
 
     seen, total = 0, 0
 
     def update(self, count: int) -> None:
         self.seen += count
         if self.seen > _LARGEST:
-            raise OSError(f"more than {_LARGEST} bytes came")
+            raise OSError(f"received more than {_LARGEST} bytes")
 
     def reset(self) -> None:
         self.seen = self.total = 0
@@ -120,7 +123,7 @@ class _Bounded:
 
 
 def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Samples:
-    """The views, labels and names of a set, read from its files as the card says; not yet checked."""
+    """Read the views, labels and names of a data set from its files as its card describes, without checks."""
 
     def open_files(name: str, files: Files, columns: Sequence[str] | int | None = None) -> Table:
         return open_table(name, {split: _placed(spec, paths) for split, spec in by_split(files).items()}, columns)
@@ -152,13 +155,13 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
 
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
-    """ "PATH::ARRAY" of a card with the place of the file."""
+    """Replace the file name in "PATH::ARRAY" of a card by the path of the file."""
     name, array = split_name(spec)
     return f"{paths[name]}" if array is None else f"{paths[name]}::{array}"
 
 
 def _array(spec: str) -> np.ndarray:
-    """An array of one axis of an .npz archive."""
+    """Read a one-dimensional array of an .npz archive."""
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:
@@ -171,7 +174,7 @@ def _texts(spec: str) -> list[str]:
 
 
 def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None) -> np.ndarray:
-    """The rows of a view's files in the order of the set; DataError where `match` has other labels than the set."""
+    """Return the row indices that sort a view as the samples; raise DataError if the labels of `match` differ."""
     parts = [_array(_placed(spec, paths)) for spec in by_split(view.order or {}).values()]
     if view.match is None or labels is None:
         return np.concatenate(parts)
@@ -180,12 +183,12 @@ def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None)
     if ends[-1] == len(labels):
         order = np.concatenate([_match(found, *pair) for pair in zip(parts, np.split(labels, ends[:-1]))])
     if not np.array_equal(found[order], labels):
-        raise DataError(f"{where}: has other labels than the set, expected the same in both")
+        raise DataError(f"{where}: its labels differ from the labels of the data set, expected the same in both")
     return order
 
 
 def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The rows `chosen` of `found`, in an order in which they equal `wanted`; equal rows keep their order."""
+    """Sort the row indices `chosen` so that these rows of `found` equal `wanted`; equal rows keep their order."""
     by_found = chosen[np.lexsort(found[chosen].T[::-1])]
     order = np.empty(len(wanted), dtype=np.intp)
     order[np.lexsort(wanted.T[::-1])] = by_found
@@ -205,42 +208,44 @@ def ingest(
 ) -> FeatureStore:
     """Read a data set that has a card, check it against the card, and write it as a feature store.
 
-    Called again in the same way, an interrupted run goes on with the blocks that are missing.
+    If a run was interrupted, the same call resumes it and writes only the missing blocks.
 
     Parameters
     ----------
     name : str or path-like
-        One of `CARDS`, a card of your own (a path that ends in .toml), or "files".
+        Key of `CARDS`, path of another card that ends in .toml, or "files".
     source : path-like
-        The set's folder; of "files", a JSON file that holds the arguments of `ingest_files` (paths relative to it).
+        Folder of the data set. With the name "files", a JSON file with the arguments of `ingest_files`; its paths are
+        relative to the folder of that file.
     store : path-like
-        Where to write: a path or URL.
+        Path or URL of the new store.
     views : sequence of str, default=None
-        Some of the set's views; None: all that are not optional.
+        Names of the views to read. None reads all views that are not optional.
     checksums : bool, default=True
-        The files must have the card's SHA-256. Shapes, label counts and sums are checked in any case.
+        Whether to compare the SHA-256 of the files with the card. Shapes, label counts and sums are always compared.
     fetch : bool, default=False
-        Download files that the folder lacks, where the card knows their addresses; always with the card's SHA-256.
+        Whether to download missing files whose URL is in the card. The SHA-256 of downloads is always compared.
     block : int, default=None
-        Rows in a block, which is what memory must hold of a view; None: 1024, of rows of few numbers 4096.
+        Rows per block; one block of a view is in memory at a time. By default 1024, or 4096 if a block of that size has
+        at most 4 MiB in every view.
     overwrite : bool, default=False
-        Replace a store that is there.
+        Whether to replace an existing store.
 
     Returns
     -------
     FeatureStore
-        The finished store, opened.
+        New store, opened for reading.
 
     Raises
     ------
     FileNotFoundError
-        With every missing file, and where it can be had.
+        If files are missing; the message lists all of them with their sources.
     DataError
-        Where a file is damaged or differs from the card; nothing readable is left.
+        If a file is damaged or differs from the card. No readable store is left.
     UserError
-        For an unknown name or view.
+        If the name or a view is unknown.
     StoreError
-        Where `store` cannot be written.
+        If `store` cannot be written.
 
     Examples
     --------
@@ -279,23 +284,27 @@ def ingest(
 
 
 def checked(card: Card, samples: Samples) -> Samples:
-    """The samples with the card's split; DataError for the first shape or count of labels that differs from the card."""
+    """Add the split of the card to samples; raise DataError if a shape or a sum of labels differs from the card."""
     n, labels = card.n_samples, samples.labels
     for view in card.choose(list(samples.views)):
         found = tuple(samples.views[view.name].shape)
         if found != (n, view.dimension):
-            raise DataError(f"{card.name}: view {view.name!r} is {_by(found)}, the card says {n} x {view.dimension}")
+            raise DataError(
+                f"{card.name}: view {view.name!r} has shape {_by(found)}, expected {n} x {view.dimension} as in the "
+                "card"
+            )
     if labels is None or labels.shape != (n, card.labels.number):
         got = "missing" if labels is None else _by(labels.shape)
-        raise DataError(f"{card.name}: the labels are {got}, the card says {n} x {card.labels.number}")
+        raise DataError(f"{card.name}: the labels are {got}, expected {n} x {card.labels.number} as in the card")
     real = not np.isin(labels.data if scipy.sparse.issparse(labels) else labels, (0, 1)).all()
-    what, first = "targets that add up to {:.10g}" if real else "{:.0f} positives", 0
+    what, first = "targets with the sum {:.10g}" if real else "{:.0f} positives", 0
     for split, count in card.rows.items():
         total, expected = float(labels[first : first + count].sum(dtype=np.float64)), card.labels.total[split]
         if not np.isclose(total, expected, rtol=1e-6, atol=1e-4):
             raise DataError(
-                f"{card.name}: the {split} samples have {what.format(total)} ({total / count:.3f} a sample), the card "
-                f"says {expected:.10g} ({expected / count:.3f}); the files are damaged or of another release"
+                f"{card.name}: the {split} samples have {what.format(total)} ({total / count:.3f} per sample), "
+                f"expected {expected:.10g} ({expected / count:.3f}) as in the card; the files are damaged or from "
+                "another release"
             )
         first += count
     parts = None if list(card.rows) == [ALL] else np.repeat(np.array(list(card.rows), object), list(card.rows.values()))
@@ -303,7 +312,7 @@ def checked(card: Card, samples: Samples) -> Samples:
 
 
 def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, str]:
-    """SHA-256 of the files; DataError for the first that differs from the card."""
+    """Compute the SHA-256 of each file; raise DataError for the first file that differs from the card."""
     expected = {file.name: file for file in card.files}
     digests = {}
     with stage("check the files", len(paths)) as advance:
@@ -312,8 +321,8 @@ def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, 
             if compare and digests[name] != expected[name].sha256:
                 raise DataError(
                     f"{card.name}: {path} has SHA-256 {digests[name][:12]}..., "
-                    f"the card says {expected[name].sha256[:12]}...; "
-                    f"fetch it again ({expected[name].source}), or rely on shapes and sums alone with checksums=False"
+                    f"expected {expected[name].sha256[:12]}... as in the card; "
+                    f"download it again ({expected[name].source}), or check only shapes and sums with checksums=False"
                 )
             advance(1)
     return digests

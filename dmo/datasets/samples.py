@@ -1,8 +1,7 @@
-"""Samples: views with named columns, labels, ids and a split; in memory or as row sources, and their way into a store.
+"""Samples with views, column names, labels, ids and a split, in memory or as row sources; write them as feature stores.
 
-Documents become rows of word weights by scikit-learn, which finds the words, counts and weighs them. The pass that learns the
-vocabulary stands here because it keeps one number per word, where `TfidfVectorizer.fit` keeps the counts of every document
-until it has seen the last one.
+Documents become tf-idf rows by means of scikit-learn. The vocabulary is learned here because this needs memory only for
+one number per word, while `TfidfVectorizer.fit` keeps the word counts of all documents until the end.
 """
 
 from __future__ import annotations
@@ -29,23 +28,26 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 from dmo.stores.features import SourceStore
 
-_NARROW, _LARGEST = 4096, 1 << 22  # rows of a block, where those of each view take no more than these bytes
+_NARROW, _LARGEST = 4096, 1 << 22  # Rows per block if a block of each view has at most `_LARGEST` bytes.
 _BLOCK = 4096
 _SLAB = 1 << 28
-"""Bytes of a chunk or row group up to which rows are read in place."""
+"""Maximum size in bytes of chunks or row groups whose rows are read in place."""
 log = logging.getLogger("dmo")
 Stemmer = Literal["porter"]
 
 
 def _tfidf(**given: Any) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer  # here: stores without text need no scikit-learn
+    from sklearn.feature_extraction.text import TfidfVectorizer  # Stores without text do not need scikit-learn.
 
     return TfidfVectorizer(**given)
 
 
 @cache
 def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
-    """What finds the lower-case words of two ASCII letters or more, in order, without English stop words, or their stems."""
+    """Return a function that splits text into lower-case words of at least two ASCII letters, in order.
+
+    English stop words are removed. With `stemmer`, the function returns the stems of the words.
+    """
     words: Callable[[str], list[str]] = _tfidf(stop_words="english", token_pattern=r"[a-z][a-z]+").build_analyzer()
     if stemmer is None:
         return words
@@ -53,7 +55,7 @@ def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
         import snowballstemmer
     except ImportError:
         raise ImportError(
-            "stems need snowballstemmer, which is not installed; run: pip install dmo-learn[text]"
+            "stemming needs snowballstemmer, which is not installed; run: pip install dmo-learn[text]"
         ) from None
     stems = snowballstemmer.stemmer(stemmer).stemWords
     return lambda text: stems(words(text))
@@ -61,18 +63,18 @@ def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
 
 @dataclass(frozen=True)
 class TextVocabulary:
-    """The words that become columns, and their weights.
+    """Words that become columns, and their inverse document frequencies.
 
     idf (d,)
     """
 
-    words: list[str]  # the d words, sorted
+    words: list[str]  # The d words, sorted.
     idf: np.ndarray
-    stemmer: Stemmer | None = None  # what words are cut to their stems by before they count; None: they stay
+    stemmer: Stemmer | None = None  # Stemmer applied before words are counted; None keeps the words.
 
     @classmethod
     def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> TextVocabulary:
-        """Take the words that occur in enough documents; one pass, in the memory of the vocabulary alone."""
+        """Learn the words that occur in at least `min_documents` documents in one pass, with only words in memory."""
         frequency: Counter[str] = Counter()
         n, analyze = 0, analyzer(stemmer)
         for text in texts:
@@ -80,7 +82,7 @@ class TextVocabulary:
             n += 1
         words = sorted(word for word, count in frequency.items() if count >= min_documents)
         if not words:
-            raise DataError(f"{n} documents have no word in {min_documents} or more of them; lower min_documents")
+            raise DataError(f"no word occurs in at least {min_documents} of {n} documents; lower min_documents")
         counts = np.array([frequency[word] for word in words], dtype=np.float64)
         return cls(words, np.log((1 + n) / (1 + counts)) + 1, stemmer)
 
@@ -91,44 +93,45 @@ class TextVocabulary:
         return vectorizer
 
     def rows(self, texts: Iterable[str]) -> scipy.sparse.csr_array:
-        """Weigh the words of some documents; words outside the vocabulary are left out.
+        """Compute the tf-idf rows of documents; words outside the vocabulary are ignored.
 
         -> (m, d)
         """
         texts = list(texts)
-        if not texts:  # scikit-learn refuses to transform no document
+        if not texts:  # scikit-learn rejects an empty list of documents.
             return scipy.sparse.csr_array((0, len(self.words)), dtype=np.float32)
         return scipy.sparse.csr_array(self._fitted.transform(texts), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Views, labels and names of the same samples, as estimators take them and a feature store keeps them.
+    """Views, labels and names of a set of samples, for estimators and feature stores.
 
     Parameters
     ----------
     views : dict of str to ndarray, csr_array or row source of shape (n, d)
-        Rows by view, NaN where a cell is missing; a row of NaN is a sample that the view lacks.
+        Rows by view. Missing values are NaN; a row of NaN is a sample that is missing in the view.
     labels : ndarray or csr_array of shape (n, L), or None, default=None
-        0 and 1, or with `real` targets; NaN where one is not known. The readers of files return CSR if that is smaller.
+        Labels 0 and 1, or regression targets if `real`. Unknown labels are NaN. The readers of files return CSR if it
+        needs less memory.
     label_names : list of str or None, default=None
-        L names.
+        Names of the L labels.
     feature_names : dict of str to list of str, default={}
-        d names by view.
+        Names of the d columns, by view.
     ids : list of str or None, default=None
-        n names.
+        Ids of the n samples.
     split : ndarray of shape (n,), str, or None, default=None
-        The part of each sample.
+        Split of each sample, such as "train" or "test".
     real : bool, default=False
-        Labels are real targets.
+        Whether the labels are regression targets.
     vocabularies : dict of str to TextVocabulary, default={}
-        Words and weights of the views that were made from documents.
+        Words and their weights, for views computed from documents.
     notes : list of str, default=[]
-        What was noticed while reading, in sentences.
+        Messages about how the data were interpreted, in sentences.
     classes : bool, default=False
-        Labels are classes: every sample has one.
+        Whether the labels are classes, one per sample.
     attributes : dict of str to object, default={}
-        JSON values that a feature store keeps with them.
+        JSON values to save in the feature store.
     sources : dict of str to Source, default={}
         Files of the views that are not in memory.
 
@@ -157,7 +160,7 @@ class Samples:
 
     @property
     def y(self) -> Block | None:
-        """What an estimator learns: the names of the classes (n) where every sample has one, else `labels`."""
+        """Target for estimators: the class names (n,) if each sample has a known class, otherwise `labels`."""
         whole = self.classes and self.labels is not None and not np.isnan(self.labels.sum())
         return class_vector(self.labels, self.label_names) if whole else self.labels
 
@@ -168,52 +171,52 @@ class Samples:
 
     @property
     def train(self) -> Samples:
-        """The samples of the part "train"; all where there is no split."""
+        """Samples of the split "train", or all samples if there is no split."""
         return self if self.split is None else self.select("train")
 
     @property
     def test(self) -> Samples:
-        """The samples of the part "test"."""
+        """Samples of the split "test"."""
         return self.select("test")
 
     def select(self, part: str) -> Samples:
-        """Take the samples of one part.
+        """Select the samples of a split.
 
         Parameters
         ----------
         part : str
-            A name in `split`.
+            Name of the split, such as "train".
 
         Returns
         -------
         Samples
-            These samples.
+            Samples of the split.
 
         Raises
         ------
         UserError
-            Where there is no such part.
+            If no sample has this split.
         """
         known = [] if self.split is None else sorted(set(self.split.tolist()))
         if part not in known:
             raise UserError(
-                f"no samples are of part {part!r}; there are {', '.join(known) or 'no parts: pass test_share'}"
+                f"no samples have the split {part!r}; splits: {', '.join(known) or 'none, pass test_share'}"
             )
         index = np.flatnonzero(self.split == part)
         return self.rows(index)
 
     def rows(self, index: np.ndarray) -> Samples:
-        """Take some samples.
+        """Select samples by row index.
 
         Parameters
         ----------
         index : ndarray of int of shape (m,)
-            Their numbers.
+            Row indices.
 
         Returns
         -------
         Samples
-            These samples, in that order.
+            Selected samples, in the order of `index`.
         """
         return replace(
             self,
@@ -224,12 +227,13 @@ class Samples:
         )
 
     def missing(self) -> dict[str, dict[str, int]]:
-        """Count missing cells.
+        """Count missing values.
 
         Returns
         -------
         dict of str to dict of str to int
-            View -> column -> samples that lack the cell but have others of the view, for columns with such.
+            For each view, the number of missing values of each column with missing values. Samples for which all values
+            of the view are missing are not counted.
         """
         found = {view: gaps_of(view, X) for view, X in self.views.items()}
         return {
@@ -251,43 +255,43 @@ class Samples:
         complete: Collection[str] = (),
         totals: Mapping[str, float] | None = None,
     ) -> FeatureStore:
-        """Write the samples block by block as a feature store, skipping the blocks that an earlier run wrote.
+        """Write the samples as a feature store, block by block; skip blocks written by an earlier run.
 
-        Data that are refused leave no store behind, unless an earlier run had written some of its blocks: then those stay,
-        unfinished, and no reader opens them.
+        If the data are rejected, the new store is removed. Blocks of an earlier run are kept as an unfinished store,
+        which readers do not open.
 
         Parameters
         ----------
         store : path-like
-            Where to write: a path or URL.
+            Path or URL of the new store.
         histograms : collection of str, default=()
-            The views of counts.
+            Names of the views that are histograms (counts).
         dtypes : mapping of str to str, default=None
-            View -> type to store; others keep theirs.
+            Data type to store, by view. Other views keep their type.
         block : int, default=None
-            Rows in a block; None: 1024, of rows of few numbers 4096.
+            Rows per block. By default 1024, or 4096 if a block of that size has at most 4 MiB in every view.
         overwrite : bool, default=False
-            Replace a store that is there.
+            Whether to replace an existing store.
         provenance : Provenance, default=None
-            Where the samples come from.
+            Origin of the samples.
         present : mapping of str to ndarray of bool of shape (n,), default=None
-            View -> the samples that it has, as far as that is known beside rows of NaN.
+            Mask of the samples that are present in a view, by view. Rows of NaN are missing in addition.
         complete : collection of str, default=()
-            The views that lack nothing and are not searched for gaps.
+            Names of views that are known to be complete. They are not searched for missing values.
         totals : mapping of str to float, default=None
-            View -> what its numbers must add up to; None: anything.
+            Expected sum of all values, by view. None skips the check.
 
         Returns
         -------
         FeatureStore
-            The finished store, opened.
+            New store, opened for reading.
 
         Raises
         ------
         DataError
-            For a view without any cell, and for one that does not add up to its total.
+            If all values of a view are missing, values are infinite, or the sum of a view differs from its total.
         StoreError
-            Where `store` cannot be written.
+            If `store` cannot be written.
         """
         attributes, specs, has = self._described(histograms, dtypes or {}, present or {}, complete)
         narrow = all(_NARROW * spec.dimension * np.dtype(spec.dtype).itemsize <= _LARGEST for spec in specs.values())
@@ -319,7 +323,7 @@ class Samples:
         present: Mapping[str, np.ndarray] | None = None,
         complete: Collection[str] = (),
     ) -> tuple[dict[str, Any], dict[str, ViewSpec], dict[str, np.ndarray]]:
-        """Look for gaps; return the attributes of a store, its views, and which samples a view has."""
+        """Find missing values; return attributes and view specifications of a store, and masks of present samples."""
         attributes, has, gaps = dict(self.attributes), dict(present or {}), dict[str, dict[str, int]]()
         for view, X in self.views.items():
             found = None if view in complete else gaps_of(view, X)
@@ -344,46 +348,46 @@ class Samples:
         return attributes, specs, has
 
     def copy_reason(self) -> str | None:
-        """Say why the views cannot be read in place.
+        """Return the reason why the views cannot be read in place.
 
         Returns
         -------
         str or None
-            The reason; None if all views are dense numeric arrays in files whose rows can be read in any order.
+            The reason, or None if all views are dense numeric arrays in files whose rows can be read in any order.
         """
         if self.split is not None:
             return "its split has to be stored"
         for view, X in self.views.items():
             if view not in self.sources:
-                return f"view {view!r} is not an array in files of its own"
+                return f"view {view!r} is not an array in separate files"
             for part in X.parts if isinstance(X, Stacked) else [X]:
                 by_rows = isinstance(part, np.memmap) and part.flags.c_contiguous
                 largest = 0 if by_rows else getattr(part, "largest", None)
                 if largest is None:
-                    return f"view {view!r} is in files that are not read by rows"
+                    return f"view {view!r} is in files whose rows cannot be read in any order"
                 if largest > _SLAB:
-                    return f"view {view!r} is in chunks of rows of {amount(largest)}, more than {amount(_SLAB)}"
+                    return f"view {view!r} has chunks of {amount(largest)}, more than {amount(_SLAB)}"
         return None
 
     def in_place(self, url: str, provenance: Provenance | None = None) -> FeatureStore:
-        """Open the samples as a feature store whose views are read where they are.
+        """Open the samples as a feature store whose views are read from their files.
 
         Parameters
         ----------
         url : str
             Name of the store in messages and provenance.
         provenance : Provenance, default=None
-            Where the samples come from.
+            Origin of the samples.
 
         Returns
         -------
         FeatureStore
-            The views, with labels and names in memory.
+            Store with views in files, and labels and names in memory.
 
         Raises
         ------
         DataError
-            For a view without any cell, and for one with infinite values.
+            If all values of a view are missing or a view has infinite values.
         """
         attributes, specs, has = self._described()
         views = {
@@ -399,7 +403,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class SourceView(ByRows):
-    """A view that is read where it is, with zeros for the samples that it lacks; workers open its files themselves."""
+    """View that is read from its files, with zeros for missing samples; each worker opens the files itself."""
 
     source: Rows
     files: Source
@@ -415,17 +419,17 @@ class SourceView(ByRows):
 
     @cached_property
     def contents(self) -> str:
-        """Digest of the names, sizes and times of the files."""
+        """Digest of the names, sizes and modification times of the files."""
         return self.files.digest()
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and columns."""
         return self.source.shape[0], self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values, in this machine's byte order."""
+        """Type of the values, in the byte order of the machine."""
         return np.dtype(self.source.dtype).newbyteorder("=")
 
     @property
@@ -440,7 +444,7 @@ class SourceView(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class ZeroedRows:
-    """A row source (n x d) with zeros in the place of the rows that it lacks: those that are not `present` (n)."""
+    """Row source (n x d) that returns zeros for rows where the mask `present` (n) is False."""
 
     source: Rows
     present: np.ndarray
@@ -467,7 +471,7 @@ def _write_views(
     present: Mapping[str, np.ndarray],
     totals: Mapping[str, float] | None,
 ) -> None:
-    """Write the missing blocks of all views; those of a store that is begun here go where data are refused."""
+    """Write the missing blocks of all views; if data are rejected, remove a store that this call started."""
     missing = set(writer.missing())
     fresh = len(missing) == len(views) * writer.n_blocks
     try:
@@ -476,8 +480,8 @@ def _write_views(
             total = _write_view(writer, view, given, np.dtype(specs[view].dtype), missing, totals is not None)
             if totals is not None and not np.isclose(total, totals[view], rtol=1e-6, atol=1e-4):
                 raise DataError(
-                    f"view {view!r} adds up to {total:.10g}, the card says {totals[view]:.10g}; "
-                    "the files are damaged or of another release"
+                    f"view {view!r} has the sum {total:.10g}, expected {totals[view]:.10g} as in the card; "
+                    "the files are damaged or from another release"
                 )
     except (ValueError, TypeError):
         if fresh:
@@ -488,7 +492,10 @@ def _write_views(
 def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
-    """Write the missing blocks of one view; returns the sum of what was read (`whole`: of every block)."""
+    """Write the missing blocks of a view and return the sum of all values that were read.
+
+    With `whole`, all blocks are read for the sum, also those that exist in the store.
+    """
     total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):
@@ -503,36 +510,36 @@ def _write_view(
 
 
 def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
-    """Floats that are to be stored as integers, as these; DataError where one is no such integer. Others unchanged."""
+    """Convert floats to an integer `dtype`; raise DataError if a value is not an integer of that type."""
     if dtype.kind not in "iu" or values.dtype.kind != "f":
         return values
     with np.errstate(invalid="ignore"):
         changed = values.astype(dtype)
     if (changed != values).sum():
         raise DataError(
-            f"{where} hold numbers that are no {dtype}, expected whole numbers in its range; choose another type"
+            f"{where} have values that are not {dtype}, expected integers in its range; choose another type"
         )
     return changed
 
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
-    """What a view lacks.
+    """Missing values of a view.
 
     cells (d,); present (n,)
     """
 
-    cells: np.ndarray  # (d,): by column, the samples that lack its cell and have others
-    present: np.ndarray  # (n,): the samples that have any cell: the view lacks the others
+    cells: np.ndarray  # (d,): Number of present samples whose value is missing, by column.
+    present: np.ndarray  # (n,): Mask of the samples with at least one value in the view.
 
     def by_name(self, names: Sequence[str] | None) -> dict[str, int]:
-        """Name the columns that have gaps."""
+        """Return the number of missing values of each column that has some, by column name."""
         where = np.flatnonzero(self.cells).tolist()
         return {str(j) if names is None else names[j]: int(self.cells[j]) for j in where}
 
 
 def gaps_of(view: str, source: Rows) -> Gaps | None:
-    """Look for NaN.
+    """Find the missing values (NaN) of a view; return None if it has none, and raise DataError if a value is infinite.
 
     source (n, d)
     """
@@ -542,7 +549,7 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
     cells, present, blocks = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK)
     ordered = InOrder(source)
     shards, counted = getattr(source, "shards", []), dict[str, int]()
-    with stage(f"look for gaps in {view}", len(blocks)) as advance:
+    with stage(f"find missing values in {view}", len(blocks)) as advance:
         for where in blocks:
             block = ordered[where]
             gap = _missing(block)
@@ -561,20 +568,20 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
                     counted[shard] = counted.get(shard, 0) + 1
             advance(1)
     for shard, count in counted.items():
-        log.warning("view %r: %s holds NaN in %d rows, which count as missing", view, shard, count)
+        log.warning("view %r: %s has NaN in %d rows, which are treated as missing values", view, shard, count)
     if not present.any():
-        raise DataError(f"view {view!r}: no sample has any cell, expected numbers; leave the view out")
+        raise DataError(f"view {view!r}: all values are missing, expected numbers; leave the view out")
     return None if present.all() and not cells.any() else Gaps(cells, present)
 
 
 def _is_finite(block: Block) -> bool:
-    """Whether all values are finite, unless their sum overflows."""
+    """Return whether the sum of all values is finite; the result is also False if the sum overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite((block.data if scipy.sparse.issparse(block) else block).sum()))
 
 
 def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
-    """Where a block is NaN; None where it is nowhere."""
+    """Return the mask of NaN in a block, or None if it has no NaN."""
     if _is_finite(block) or (scipy.sparse.issparse(block) and not np.isnan(block.data).any()):
         return None
     gap = np.isnan(dense(block))

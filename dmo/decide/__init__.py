@@ -1,1 +1,1 @@
-"""From scores to rankings, label sets, probabilities and classes: learned from held-out scores, one surface for all."""
+"""Learn rankings, label sets, probabilities and classes from out-of-fold or leave-one-out scores."""

@@ -1,4 +1,4 @@
-"""Decoders as parameters of estimators, and what they learn, as `dmo.decoders` tells."""
+"""Decoders, which are parameters of estimators, and fitted decoders; `dmo.decoders` is the public module."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Score
 
 _log = logging.getLogger("dmo")
 _ENTRIES, _POOLED = 2**19, 2**17
-"""Held-out scores that a fit without a decoder learns from, and that the pooled regression takes of them."""
+"""Maximum numbers of held-out scores from which label sets are learned without a decoder (at least 1000 samples are
+always used), and from which the pooled regression is learned."""
 
 
-_LARGEST = 1e100  # magnitude of scores up to which their squares are finite
+_LARGEST = 1e100  # Largest magnitude of scores; their squares are finite.
 
 
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
-    """Find the threshold of every label, the largest score at which it is not predicted, by bisection.
+    """Find for each label the largest score at which it is not predicted, by bisection.
 
     given: a monotone decision, scores (1, L) -> (1, L); -> (L,), -inf or inf if the decision never changes
     """
@@ -58,18 +59,19 @@ def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -
 
 @dataclass(frozen=True)
 class FittedDecoder:
-    """Label probabilities, label sets, and where a rule was learned the scores that rank labels by it.
+    """Fitted decoder, which converts scores to label probabilities, label sets and ranking scores.
 
     Parameters
     ----------
     probabilities : PooledProbabilities or SoftmaxProbabilities
-        Of the score matrices that the decoder learned from: of labels each for itself, or of classes.
+        Model of the label probabilities, given the scores: independent labels, or classes.
     thresholds : ndarray of shape (L,)
-        Probabilities above which labels are given.
+        Probabilities above which labels are predicted.
     rule : PlugInRule, GainRule, SetRule or None, default=None
-        What ranks the labels of a sample, and with a SetRule gives those above 0; None: their probabilities do.
+        Rule that ranks the labels of a sample. A SetRule also predicts the labels with a positive value. None ranks
+        labels by probability.
     ranks : bool, default=True
-        Whether labels are ranked by this decoder at all, and not by the scores themselves.
+        Whether labels are ranked by the decoder. Otherwise, they are ranked by the scores.
 
     Examples
     --------
@@ -87,42 +89,42 @@ class FittedDecoder:
     ranks: bool = True
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Scores (m x L) that rank the labels of every sample, from the score matrices (m x L each)."""
+        """Compute scores (m x L) that rank the labels of every sample, from score matrices (m x L each)."""
         p = self.probabilities(scores)
         return p if self.rule is None else self.rule(p)
 
     @property
     def is_by_label(self) -> bool:
-        """Whether a label is given if its score, in the only score matrix, is above a value of its own."""
+        """Whether the prediction is a threshold per label on a single score matrix."""
         p, of_samples = self.probabilities, isinstance(self.rule, SetRule) and self.rule.metric in OF_SAMPLES
         return isinstance(p, PooledProbabilities) and p.ordered and len(p.mean) == 1 and not of_samples
 
     def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Choose labels by the rule for sets, or by their thresholds.
+        """Predict label sets by the rule for sets, or by the thresholds.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (m, L)
-            The score matrices.
+            Score matrices.
 
         Returns
         -------
         ndarray of shape (m, L), uint8
-            1 where a label is given.
+            1 for predicted labels, otherwise 0.
         """
         p = self.probabilities(scores)
         given = self.rule(p) > 0 if isinstance(self.rule, SetRule) else p > self.thresholds
         return np.asarray(given & self.probabilities.seen, np.uint8)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the decoder for a model store.
+        """Convert the decoder to arrays and JSON values for a model store.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            What was learned.
+            Learned arrays.
         meta : dict
-            Its JSON.
+            JSON values.
         """
         arrays = self.probabilities.to_arrays() | {"thresholds": self.thresholds}
         meta: dict[str, Any] = {"rule": None, "ranks": self.ranks}
@@ -133,19 +135,19 @@ class FittedDecoder:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Make the decoder that `to_arrays` described.
+        """Create a decoder from the result of `to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            What was learned.
+            Learned arrays.
         meta : mapping
-            Its JSON.
+            JSON values.
 
         Returns
         -------
         FittedDecoder
-            The decoder.
+            Restored decoder.
         """
         own = {key: value for key, value in arrays.items() if "/" not in key}
         thresholds, ranks = own.pop("thresholds"), meta["ranks"]
@@ -158,7 +160,7 @@ class FittedDecoder:
 
 
 def aside_samples(Y: Any, counts: np.ndarray | None, keys: np.ndarray | None) -> np.ndarray | slice:
-    """Choose the samples that a fit without a decoder learns label sets from.
+    """Choose the samples that label sets are learned from if the estimator has no decoder.
 
     Y, counts (n, L); keys (n,)
     """
@@ -167,15 +169,15 @@ def aside_samples(Y: Any, counts: np.ndarray | None, keys: np.ndarray | None) ->
 
 @dataclass(eq=False, repr=False)
 class Calibration(ParameterObject):
-    """Probabilities by Platt's logistic regression per label, drawn towards one that all labels share.
+    """Probabilities by Platt's logistic regression per label, shrunk towards a regression shared by all labels.
 
-    The fewer positives a label has, the more of its probability comes from the shared one, see
-    `dmo.decide.probabilities`. Labels are ranked by their probabilities.
+    Labels with few positive samples are shrunk most, see `dmo.decide.probabilities`. Labels are ranked by their
+    probabilities.
 
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        As of `Scores`.
+        Hierarchy of the labels, see `Scores`.
 
     Examples
     --------
@@ -198,24 +200,24 @@ class Calibration(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities and thresholds from held-out scores.
+        """Learn probabilities and thresholds from held-out scores (out-of-fold or leave-one-out).
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples that their models had not seen.
+            Score matrices of samples, computed by models fitted without them.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
-            the position.
+            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
+            positions of the samples are used.
 
         Returns
         -------
         FittedDecoder
-            Probabilities of labels, and label sets, from scores of new samples.
+            Decoder that computes label probabilities and label sets from scores of new samples.
         """
         pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED, keys)
         return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts, keys)
@@ -229,27 +231,28 @@ class Calibration(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities and thresholds from a subset of the samples, for a fit whose scores rank labels.
+        """Learn probabilities and thresholds from a subset of the samples, for estimators that rank labels by score.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            As for `learn`.
+            See `learn`.
         Y : ndarray of shape (n, L), 0/1
-            Labels of the samples. Above half a million entries, a random subset of the samples is used.
+            Labels of the samples. With more than 1000 samples and more than half a million entries, a random subset of
+            the samples is used.
         seen : ndarray of shape (L,), bool
-            Whether any training sample, of these or others, carries the label.
+            Whether the label occurs in any training sample, including samples that are not in Y.
         classes : bool
-            Whether every sample is of one class: probabilities then keep the order of the scores.
+            Whether every sample has one class. Probabilities are then in the order of the scores.
         counts : ndarray of shape (n, L), or None, default=None
-            As for `learn`.
+            See `learn`.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            As for `learn`.
+            See `learn`.
 
         Returns
         -------
         FittedDecoder
-            With `ranks` False.
+            Decoder with `ranks=False`.
         """
         rows = aside_samples(Y, counts, keys)
         scores, Y = [part[rows] for part in scores], Y[rows]
@@ -264,12 +267,12 @@ class Calibration(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class PooledCalibration(ParameterObject):
-    """Probabilities of labels by one logistic regression that all labels share; labels are ranked by them.
+    """Probabilities by a single logistic regression shared by all labels; labels are ranked by probability.
 
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        As of `Scores`.
+        Hierarchy of the labels, see `Scores`.
 
     Examples
     --------
@@ -292,67 +295,78 @@ class PooledCalibration(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities from held-out scores.
+        """Learn probabilities from held-out scores (out-of-fold or leave-one-out).
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples that their models had not seen.
+            Score matrices of samples, computed by models fitted without them.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
-            the position.
+            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
+            positions of the samples are used.
 
         Returns
         -------
         FittedDecoder
-            Probabilities of labels from scores of new samples.
+            Decoder that computes label probabilities from scores of new samples.
         """
         return _fitted(PooledProbabilities.fit(scores, Y, counts, keys=keys), scores, Y, counts, keys)
 
 
 @dataclass(eq=False, repr=False)
 class PlugIn(ParameterObject):
-    """The labels that are expected to do best in a metric; see `dmo.decide.rules`, `gain_rules` and `set_rules`.
+    """Plug-in rule that predicts the labels with the best expected value of a metric, or label sets with a guarantee.
 
     Parameters
     ----------
     metric : str, default="f1@5"
-        What predictions are judged by. Of `predict(top=k)`, k labels a sample: means over labels, "f1@k" (F1 of mean
-        precision and mean recall), "f1-macro@k" (mean F1), "recall@k" and "n+@k"; "psp@k", propensity-scored precision;
-        or "precision@k", "f1-micro@k", "f1-samples@k" and "jaccard@k", for which probabilities rank labels. Of
-        `predict()`, sets of any size, the labels whose scores are above 0: "f1-micro", "f1-macro", "f1-samples", "jaccard".
-        Or a guarantee for these sets on new samples (Notes): "recall>=0.9", the mean over samples of the fraction of a
-        sample's labels that are found, 1 for samples without labels ("fnr<=0.1" is the same; for classes this is the coverage
-        of prediction sets); "recall-macro>=0.9", for each label the fraction of its samples that get it; "precision>=0.8",
-        the mean over samples of the fraction of a sample's given labels that are right, 1 for empty sets;
-        "precision-micro>=0.8", the fraction of all given labels that are right.
+        Metric or guarantee. Metrics of k labels per sample, for `predict(top=k)`, are "f1@k" (F1 of label-averaged
+        precision and recall), "f1-macro@k" (macro F1), "recall@k" (mean recall over labels), "n+@k" (number of labels
+        predicted correctly at least once) and "psp@k" (propensity-scored precision). For "precision@k", "f1-micro@k",
+        "f1-samples@k" and "jaccard@k", labels are ranked by probability. Metrics of label sets of any size, for
+        `predict()`, are "f1-micro", "f1-macro", "f1-samples" and "jaccard". Guarantees for label sets of new samples
+        (see Notes) are "recall>=0.9", "recall-macro>=0.9", "precision>=0.8" and "precision-micro>=0.8", with any level
+        between 0 and 1. "fnr<=0.1" is the same as "recall>=0.9".
     size : int, default=500
-        Samples that the metric is taken over: with few, rare labels are likely not to occur and count less.
+        Number of samples over which the metric is computed. If it is small, rare labels may not occur and count less.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        As for `Scores`. Added ancestors never break a guarantee of recall; guarantees of precision are rejected.
+        Hierarchy of the labels, see `Scores`. Added ancestors cannot violate a guarantee of recall. Guarantees of
+        precision do not support a hierarchy.
 
     Notes
     -----
-    Guarantees of recall and "precision" hold in expectation over training sets and new samples, by conformal risk control
-    [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples the quantity varies around its
-    mean by about 1 / sqrt(n), with n the samples of the label for "recall-macro". "precision-micro" holds with a probability
-    of 90 % over training sets, by fixed-sequence testing [Angelopoulos, Bates, Candes, Jordan, Lei 2025]; its p-values are
-    those of the normal distribution. Guarantees hold for samples like the training samples, not for every single sample, for
-    groups of samples, or for samples from elsewhere. They are learned from out-of-fold scores; the model that scores new
-    samples is fitted on all samples and usually a little better. If there are too few samples for a guarantee, all labels
-    are given for recall and none for precision. A label without a training sample is never given.
+    Label sets have the labels with scores above 0. Their guaranteed quantities are:
 
-    Unknown entries: guarantees assume that whether an entry is known does not depend on the labels or inputs of its sample.
-    Each label may have its own fraction of unknown entries. Sample weights: guarantees do not depend on their scale, and in
-    the finite-sample term the new sample has the largest weight, so that this term differs between a sample of weight 2 and
-    two equal samples. `dmo.decide.rules` states the formulas.
+    - "recall": the fraction of the labels of a sample that are predicted, averaged over samples. It is 1 for samples
+      without labels. For classes, this is the coverage of prediction sets.
+    - "recall-macro": for each label, the fraction of its samples for which it is predicted.
+    - "precision": the fraction of the predicted labels of a sample that are correct, averaged over samples. It is 1 for
+      empty sets.
+    - "precision-micro": the fraction of all predicted labels that are correct.
 
-    The `rule` of the fitted decoder estimates for every guarantee the fraction of given labels that are `right` and the
-    fraction of `empty` sets, from the same held-out samples. Both are logged.
+    Guarantees of recall and "precision" hold in expectation over training sets and new samples, by conformal risk
+    control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples, the quantity
+    varies around its mean by about 1 / sqrt(n). For "recall-macro", n is the number of samples with the label.
+    "precision-micro" holds with a probability of 90 % over training sets, by fixed-sequence testing [Angelopoulos,
+    Bates, Candes, Jordan, Lei 2025]. Its p-values use the normal distribution.
+
+    Guarantees hold on average for samples from the distribution of the training samples. They do not hold for every
+    single sample, for subgroups, or for samples from another distribution. They are learned from out-of-fold scores.
+    The model that scores new samples is fitted on all samples and is usually slightly better. If there are too few
+    samples for a guarantee, all labels are predicted for recall and none for precision. Labels without training samples
+    are never predicted.
+
+    Guarantees assume that entries are unknown independently of the labels and features of the sample. Each label may
+    have its own fraction of unknown entries. Guarantees do not depend on the scale of sample weights. In the
+    finite-sample term, the new sample has the largest weight, so that this term differs between one sample of weight 2
+    and two equal samples. `dmo.decide.rules` has the formulas.
+
+    For each guarantee, the `rule` of the fitted decoder estimates the fraction of predicted labels that are correct
+    (`right`) and the fraction of empty sets (`empty`) from the same held-out samples. Both are logged.
 
     Examples
     --------
@@ -389,14 +403,14 @@ class PlugIn(ParameterObject):
         if not is_named:
             names = ", ".join([*(f"'{name}@k'" for name in known), *(f"'{name}'" for name in SET_METRICS)])
             names += ", " + ", ".join(f"'{name}>=0.9'" for name in PROMISES)
-            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k a number, such as 'f1@5'")
+            raise UserError(f"PlugIn: metric = {self.metric!r}; known: {names}; k is a number, as in 'f1@5'")
         if self.hierarchy is not None and (promised(self.metric) or ("", 0.0))[0].startswith("precision"):
             raise UserError(
                 f"PlugIn: metric = {self.metric!r} does not support a hierarchy, because added ancestors can be wrong; use a "
                 "guarantee of recall such as 'recall>=0.9', or hierarchy=None"
             )
         if not COUNT.holds(self.size):
-            raise UserError(f"PlugIn: size = {self.size!r}; needed is a number of samples, such as 500")
+            raise UserError(f"PlugIn: size = {self.size!r}; expected a number of samples, such as 500")
 
     def learn(
         self,
@@ -405,31 +419,31 @@ class PlugIn(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities and the rule from held-out scores.
+        """Learn probabilities and the rule from held-out scores (out-of-fold or leave-one-out).
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples that their models had not seen.
+            Score matrices of samples, computed by models fitted without them.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. None weights all by 1.
+            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for repeated samples. Subsets and folds of the samples depend on keys. None uses
-            the position.
+            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
+            positions of the samples are used.
 
         Returns
         -------
         FittedDecoder
-            What ranks the labels of new samples from their scores.
+            Decoder that predicts or ranks labels from the scores of new samples.
         """
-        self._check()  # `set_params` may have changed them
+        self._check()  # Check again because `set_params` may have changed the parameters.
         probabilities = PooledProbabilities.fit(scores, Y, counts, keys=keys)
         if self.makes_sets:
             probabilities = probabilities.refined(scores, Y, counts)
             p = probabilities(scores)
-            if promised(self.metric) is not None:  # guarantees need probabilities that are not fitted on the sample
+            if promised(self.metric) is not None:  # Guarantees need out-of-fold probabilities.
                 p = probabilities.crossed(p, scores, Y, counts, keys)
             rule = SetRule.fit(self.metric, p, Y, self.size, counts, keys)
             if promised(self.metric) is not None and compared() is None:
@@ -448,7 +462,7 @@ class PlugIn(ParameterObject):
 
 
 def _report(rule: SetRule) -> str:
-    """Describe what a guarantee gives on held-out samples."""
+    """Describe the label sets of a guarantee on held-out samples."""
     right = "no labels are given" if rule.right is None else f"{rule.right:.2f} of the given labels are right"
     return f"{rule.metric}: on held-out samples, {right}, and {100 * (rule.empty or 0.0):.0f} % of the samples get no label"
 
@@ -461,7 +475,7 @@ def _fitted(
     keys: np.ndarray | None,
     rule: PlugInRule | GainRule | None = None,
 ) -> FittedDecoder:
-    if compared() is not None:  # candidates are compared by rankings, which need no thresholds
+    if compared() is not None:  # Candidates are compared by rankings, for which thresholds are not needed.
         return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
     return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts, keys), rule)
 
@@ -471,29 +485,31 @@ Learner: TypeAlias = Calibration | PlugIn | PooledCalibration
 
 @dataclass(eq=False, repr=False)
 class Scores(ParameterObject):
-    """The scores themselves: they rank labels where no decoder is learned, which is what None stands for.
+    """Ranking of labels by their scores, the default of estimators without a learned decoder (`decoder=None`).
 
-    score / frequency^prior_power / propensity, of standardized scores, see `dmo.decide.score_rule.ScoreRule`. Of the
-    estimators other than `KGHA` and `MultiViewRidge` all take `label_sets` and `hierarchy` alone.
+    Labels are ranked by score / frequency^prior_power / propensity with standardized scores, see
+    `dmo.decide.score_rule.ScoreRule`. Estimators other than `KGHA` and `MultiViewRidge` support only `label_sets` and
+    `hierarchy`.
 
     Parameters
     ----------
     prior_power : float in [0, 1], default=0.0
-        Divide the scores by label frequency to that power, which favors rare labels.
+        Exponent of the label frequency by which scores are divided. Larger values favor rare labels.
     standardize : float in [0, 1], default=0.0
-        Subtract the mean and divide by the deviation to that power, both of each label's leave-one-out training
-        scores. Needs kernels that are factorized.
+        Strength of standardization. This fraction of the mean of the leave-one-out training scores of each label is
+        subtracted, and scores are divided by their standard deviation to this power. It requires factorized kernels.
     propensity : bool, default=False
-        Divide the scores by label propensities, which is to fit labels that are divided by them: for propensity-scored
-        precision [Onishi, Hayashi 2025]. Takes `intercept`.
+        Whether to divide the scores by label propensities, for propensity-scored precision. This is equivalent to a fit
+        of labels divided by their propensities [Onishi, Hayashi 2025]. Combine it with `intercept=True`.
     label_sets : bool, default=True
-        Learn which labels `predict` gives, and `predict_proba`, from held-out scores of training samples: the page of the
-        estimator says from which. False: `predict` gives every sample as many labels as a training sample has on average.
+        Whether to learn label sets for `predict` and probabilities for `predict_proba` from held-out scores of training
+        samples, see the documentation of the estimator. If False, `predict` returns the same number of labels for every
+        sample, the average number of labels per training sample.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        CSV file of parent,child, or the parent or parents of every child, by the names of the labels. If a label matrix has
-        no names, these are the numbers of its columns. A sample that has a label, in `fit` or by `predict` without `top`,
-        also has its ancestors. If labels are given as lists, ancestors become labels. A loaded model has the relations of the
-        file, and does not open the file again.
+        Hierarchy of the labels: a CSV file with the columns parent,child, or a mapping of each child to its parent or
+        parents. Labels are referred to by name, or by column index if a label matrix has no names. Ancestors of labels
+        are added in `fit`, and in `predict` without `top`. If labels are given as lists, ancestors become labels. A
+        saved model contains the hierarchy and does not need the file.
 
     Examples
     --------
@@ -524,33 +540,33 @@ class Scores(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Whether a value stands for no decoder that is learned."""
+        """Return whether a value of the parameter `decoder` means that no decoder is learned."""
         return value is None or isinstance(value, cls)
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """The decoder that a name stands for; of None the scores."""
+        """Return the decoder for a name, or `Scores` for None."""
         return cls() if value is None else as_decoder(value)
 
 
 def as_decoder(given: str | Learner | None) -> Learner | None:
-    """Make a decoder from its name.
+    """Create a decoder from its name.
 
     Parameters
     ----------
     given : str, Calibration, PlugIn, PooledCalibration or None
-        "calibrated" stands for `Calibration()`, "probabilities" for `PooledCalibration()`, a metric such as "f1@5" or
-        "f1-macro", or a guarantee such as "recall>=0.9", for `PlugIn` of it.
+        Name or decoder: "calibrated" means `Calibration()`, "probabilities" means `PooledCalibration()`. A metric such
+        as "f1@5" or "f1-macro" or a guarantee such as "recall>=0.9" means `PlugIn` with this metric.
 
     Returns
     -------
     Calibration, PlugIn, PooledCalibration or None
-        The decoder; None where none is given.
+        The decoder, or None if `given` is None.
 
     Raises
     ------
     UserError
-        For any other name.
+        If the name is unknown.
 
     Examples
     --------
@@ -568,5 +584,5 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
         return PlugIn(given)
     raise UserError(
         f"decoder = {given!r}; known: 'calibrated', 'probabilities', a metric such as 'f1@5', a guarantee such as "
-        f"'recall>=0.9' (of {', '.join(PROMISES)}; between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
+        f"'recall>=0.9' ({', '.join(PROMISES)}; between 0 and 1), and Calibration, PlugIn and PooledCalibration objects"
     )

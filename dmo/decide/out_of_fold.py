@@ -1,9 +1,9 @@
-"""Scores of training samples by fits that have not seen them: which samples, and the fits where no closed form is known.
+"""Out-of-fold scores of training samples: choose the samples, and fit the models if there is no closed form.
 
-A kernel ridge has a closed form (leave-one-out). KGHA has none: given its coordinates its views are ridges too, but the
-coordinates have seen every label. Leave-one-out scores of those ridges had a macro AUC of .80 on enron (half as many
-components as labels, balance .01) where scores out of fold had .70 and test samples .73; with all components, .73, .72 and
-.73.
+Kernel ridge regression has a closed form for leave-one-out scores. KGHA has none: given its coordinates, its views are
+ridge regressions too, but the coordinates depend on all labels. On enron with half as many components as labels and
+balance 0.01, leave-one-out scores of these ridge regressions had a macro AUC of 0.80, but out-of-fold scores 0.70 and
+test samples 0.73. With all components, the values were 0.73, 0.72 and 0.73.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 
 Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Mean and deviation of every label's held-out scores."""
+"""Mean and standard deviation of the held-out scores of every label."""
 
 
 @dataclass
 class LeftOut:
-    """What a fit says of training samples that it has not seen, or how `Annotator._decide` is to find their scores."""
+    """Held-out scores of training samples, or the way in which `Annotator._decide` computes them."""
 
-    # "known": as `scores` says; "folds": by fits on folds; "part": by one on a part of the samples; "": none are needed; None:
-    # by folds for a decoder, else by a part
+    # "known": `scores` has them. "folds": by cross-validation. "part": by one fit on a part of the samples. "": they
+    # are not needed. None: by cross-validation for a decoder, otherwise by one fit on a part.
     how: Literal["known", "folds", "part", ""] | None = None
     rows: np.ndarray = field(
         default_factory=lambda: np.zeros(0, np.intp)
-    )  # (m,): of "known" the numbers of the samples
-    scores: list[np.ndarray] | None = None  # (m, L) each: all that a decoder takes
-    statistics: Statistics | None = None  # of all samples' scores, where the fit knows them
-    maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels for a fit on a part, which know nothing of labels
+    )  # (m,): Row indices of the samples if `how` is "known".
+    scores: list[np.ndarray] | None = None  # (m, L) each: Score matrices, the input of a decoder.
+    statistics: Statistics | None = None  # Statistics of the scores of all samples, if the fit computes them.
+    maps: Mapping[str, FeatureMap] | None = None  # Low-rank kernels for a fit on a part; they do not depend on labels.
 
 
 def out_of_fold_scores(
     estimator: Any, data: Data, rows: np.ndarray | None = None, model: Any = None
 ) -> list[np.ndarray]:
-    """Score the labels of every sample, or of `rows`, by the fits on the other folds of these: all that a decoder takes.
+    """Compute out-of-fold scores of all samples, or of `rows`, by cross-validation; they are the input of a decoder.
 
-    views (n, d), as the estimator prepared them -> (n, L) each
+    views (n, d), prepared by the estimator -> (n, L) each
     """
     scores: dict[int, np.ndarray] = {}
     index = np.flatnonzero(data.any_weight) if rows is None else rows
@@ -70,29 +70,31 @@ def out_of_fold_scores(
 
 
 SOME_ROWS, SOLVED_SOME = 2048, 256
-"""Rows of an exact kernel that are scored of more than these (their part of the factor is kept until label sets are asked
-for; of 3500 rows of bibtex micro F1 is .498 by 1024, .500 by 2048 and .504 by all), and of more than `SOLVED_ROWS` where a
-kernel is solved by iteration: as many further columns."""
+"""Maximum numbers of rows with leave-one-out scores, for exact kernels with a factor and for larger kernels solved by
+iteration. With a factor, its entries for these rows are kept until label sets are needed. In an iteration, each row is
+an additional right-hand side. On 3500 rows of bibtex, micro F1 is 0.498 with 1024 rows, 0.500 with 2048 and 0.504 with
+all."""
 HELD_OUT_ROWS = 2000
-"""Rows of a further fit whose scores decide label sets and probabilities: a part of the whole fit's work."""
+"""Maximum number of training rows of the additional fit for label sets and probabilities, which limits its cost."""
 LEAST = 8
-"""Rows below which no probabilities are learned from some of them."""
+"""Minimum number of rows to learn probabilities from a part of them."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
-"""Rows that are all scored, each by the fit on other folds, of which there are more the fewer they are: by scores of a random
-quarter KGHA's probabilities moved by .73 with the order of 48 samples, and by .15 with that of 1000; so by .10 and .01."""
+"""Up to this number of rows, all rows are scored by cross-validation, with more folds for fewer rows. If only a random
+quarter was scored, the probabilities of KGHA changed with the order of the samples by 0.73 for 48 samples and by 0.15
+for 1000. With cross-validation, they change by 0.10 and 0.01."""
 PASSED_ROWS, _RUN = 4096, 256
-"""Rows that the moment engine reads again for held-out scores, in runs of some, since stores are read by blocks."""
+"""Rows that the moment engine reads again for held-out scores, and rows per run, because stores are read in blocks."""
 
 
 def some_rows(keys: np.ndarray, factorized: bool) -> np.ndarray | None:
-    """Choose rows for leave-one-out scores by smallest key; return None to use all rows."""
+    """Choose the rows with the smallest keys for leave-one-out scores; return None to use all rows."""
     if len(keys) <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
     return smallest(keys, SOME_ROWS if factorized else SOLVED_SOME)
 
 
 def smallest(keys: np.ndarray, count: int) -> np.ndarray:
-    """Find the row indices of the `count` smallest keys, ascending; the first rows of equal ones.
+    """Return the row indices of the `count` smallest keys in ascending order; of equal keys, the first rows are used.
 
     keys (n,) -> (count,)
     """
@@ -100,12 +102,12 @@ def smallest(keys: np.ndarray, count: int) -> np.ndarray:
 
 
 def takes_folds(n: int, storage: Storage, kernels: Iterable[MultiKernel]) -> bool:
-    """Whether held-out scores of all n rows take folds: there is no factor, and a solve per row is dear."""
+    """Return whether held-out scores of n rows need cross-validation, because solving for each row is too expensive."""
     return storage != "memory" and n > SOLVED_ROWS and not all(is_linear(kernel) for kernel in kernels)
 
 
 def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
-    """Numbers of at most so many `times` `PASSED_ROWS` of n rows, in runs that are spread evenly; None: all."""
+    """Choose at most `times * PASSED_ROWS` of n row indices, in evenly spaced runs; return None to use all rows."""
     if n <= times * PASSED_ROWS:
         return None
     starts = np.linspace(0, n - _RUN, times * PASSED_ROWS // _RUN).astype(np.intp)
@@ -115,13 +117,14 @@ def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
 def held_out_part(
     estimator: Any, data: Data, rows: np.ndarray, most: int, maps: Mapping[str, FeatureMap] | None = None
 ) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Row indices of some of the `rows` and their scores by one fit on at most `most` others; None if that is impossible."""
-    # At most half as many rows are scored as are fitted. Few rows are all scored, each by the fit on the other folds. The
-    # result is None if there are too few rows, or if all have the same labels.
-    # They are read once, into memory, where exact kernels of theirs are as well. Three of four rows are learned from,
-    # with every label in its share, so that the fit costs less than the one whose scores it stands for. None where
-    # there are not enough samples. `maps`: low-rank kernels to take, which know nothing of labels; finding them anew
-    # took longer than all else. Of very many rows some are dealt out, with what is rare among them.
+    """Score some of the `rows` by one fit on at most `most` other rows; return their indices and scores.
+
+    Returns None if there are too few rows, or if all training rows have the same labels.
+    """
+    # Few rows are all scored, by cross-validation. Otherwise, at most three of four rows are fitted, and at most half
+    # as many are scored, stratified by labels. The fit is therefore cheaper than the fit on all rows. The rows are read
+    # once into memory, where exact kernels are stored, too. `maps` are low-rank kernels to reuse, which do not depend
+    # on labels; learning them again took most of the time. Of very many rows, only some evenly spaced runs are used.
     some, Y = rows_in_runs(len(rows), 16), data.Y
     rows = rows if some is None else rows[some]
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
@@ -141,14 +144,14 @@ def held_out_part(
     model = _scoring(estimator)
     engine = getattr(model, "approximation", None)
     if getattr(estimator, "is_exact", isinstance(engine, Exact)):
-        # few rows: their kernels need neither stores nor workers, but the precision that was asked for
+        # Kernels of few rows fit in memory, without stores and workers. The precision of the engine is kept.
         model.set_params(approximation=replace(exact_engine(engine), storage="memory", path=None))
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     old, new = (_part(read, np.searchsorted(index, some)) for some in (train, test))
     learned = replace(data.rows(train), views=old)
     with warnings.catch_warnings(), stage("label sets", 1) as advance:
-        warnings.simplefilter("ignore")  # the fit on all rows has issued the same warnings
+        warnings.simplefilter("ignore")  # The fit on all rows has issued the same warnings.
         if few:
             found = out_of_fold_scores(model, learned, model=model)
         else:
@@ -159,14 +162,14 @@ def held_out_part(
 
 
 def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
-    """Compute a content hash (key) of every sample; folds and random subsets are assigned by it.
+    """Compute a content hash (key) of every sample, which determines its fold and random subsets.
 
     index (m,) -> (m,), uint64
     """
     # A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
-    # samples, and repeated samples have the same one. Rows of a precomputed kernel, whose columns are samples too, are
+    # samples, and duplicates have the same key. Rows of a precomputed kernel, whose columns are samples too, are
     # identified by their position. A fit reads the rows once for all of its keys.
-    views = getattr(data.views, "raw", data.views)  # scaled values differ in their last digits if the order does
+    views = getattr(data.views, "raw", data.views)  # The last digits of scaled values depend on the sample order.
     if _identified_by_position(estimator, views):
         return mixed(index + 1)
     found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
@@ -212,7 +215,8 @@ def dealt(Y: Block, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarra
     Y (n, L); keys (n,) -> (n,)
     """
     distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    if len(distinct) < (parts if isinstance(parts, int) else len(parts)):  # too few to keep equal samples together
+    if len(distinct) < (parts if isinstance(parts, int) else len(parts)):
+        # There are too few distinct samples to keep duplicates together.
         return stratified_folds(Y, parts)
     return stratified_folds(Y[first], parts)[place.ravel()]
 
@@ -223,13 +227,13 @@ def folds_of_rows(Y: Block, keys: np.ndarray) -> np.ndarray:
     Y (n, L); keys (n,) -> (n,)
     """
     count = len(np.unique(keys))
-    count = len(keys) if count == 1 else count  # equal rows alone are dealt out by their positions
+    count = len(keys) if count == 1 else count  # If all rows are equal, they are assigned by position.
     folds = FOLDS if count > FEW_ROWS else max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // count))
     return dealt(Y, keys, min(folds, count))
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
-    """Rows `index` (ascending) in memory; of a kernel matrix in the columns of these samples."""
+    """Read rows `index` (ascending) into memory; for a kernel matrix, read only the columns of these samples."""
     if isinstance(source, PartialRows):
         return PartialRows(_read(source.source, index, square), source.present[index])
     some = Subset(source, index)
@@ -241,25 +245,25 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 
 def learned_columns(estimator: Any) -> bool:
-    """Tell whether fillings or scales of columns were learned from the training rows, a left-out one among them."""
+    """Return whether imputed values or column scales were learned from all training rows, including held-out rows."""
     return any(part.to_arrays() for part in getattr(estimator, "preparations_", {}).values())
 
 
 def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """Rows as they were before the estimator prepared them, where that was learned from rows."""
+    """Return the views, without the preparation of the estimator if it was learned from rows."""
     return views.raw if learned_columns(estimator) and isinstance(views, PreparedViews) else views
 
 
 def _scoring(estimator: Any) -> Any:
-    """A clone that scores labels, and learns nothing besides but what is learned of columns."""
-    bare: dict[str, Any] = {"decoder": None}  # raw scores are the same without held-out statistics
+    """Clone an estimator for scores only: without decoder, class weights and preparation that is not learned."""
+    bare: dict[str, Any] = {"decoder": None}  # Raw scores do not depend on the decoder.
     if not learned_columns(estimator):
         bare["prepare"] = Prepare("none", views=estimator._prepare.views)
-    bare["class_weight"] = None  # the weights of samples have it
+    bare["class_weight"] = None  # The sample weights already include the class weights.
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
-    if hasattr(estimator, "target_weights_"):  # a search is not part of what is judged, as no setting is
+    if hasattr(estimator, "target_weights_"):  # Hyperparameter searches are not repeated in folds.
         model._given_by_target = estimator.target_weights_, estimator.target_ridges_
     model._told_classes = estimator.classes_ if estimator._tells_classes and not estimator.multilabel_ else None
     if "approximation" in model.get_params(deep=False):
@@ -268,13 +272,13 @@ def _scoring(estimator: Any) -> Any:
 
 
 def _fit(model: Any, data: Data) -> Any:
-    """The model, fitted on some rows, with their weights and unknown labels."""
+    """Fit a model on some rows, with their weights and unknown labels."""
     y = data.answers if model._told_classes is None else model._told_classes[data.Y.argmax(axis=1)]
     return model.fit(data.views, y) if data.complete else model.fit(data.views, y, sample_weight=data.weights)
 
 
 def _scored(model: Any, views: Mapping[str, Rows]) -> list[np.ndarray]:
-    """What its decoder takes of new rows; a class that its part of the samples lacks comes last."""
+    """Compute the score matrices of new rows; classes missing in the training part get the lowest score of the row."""
     found: list[np.ndarray] = model._scores(prepare_views(model, views, reset=False))
     if model._told_classes is None or len(model.classes_) == len(model._told_classes):
         return found

@@ -1,33 +1,38 @@
-"""Probabilities of labels from held-out scores, and the thresholds above which labels are given.
+"""Label probabilities from held-out scores, and the thresholds above which labels are predicted.
 
-Probabilities of labels from held-out scores: one small logistic regression that all labels share.
+**Pooled regression.** All labels share one small logistic regression,
 
-logit p_il = sum_k (b_k z_kil + b'_k z_kil^2 + b''_k z_kil phi_l) + eta phi_l + theta phi_l^2 + zeta over the score
-matrices k at hand, z_k the scores standardized per label, phi_l the standardized log frequency of label l. A logistic
-regression per label (Platt) has too few positives to learn from where labels are rare; this one has 3 K + 3 numbers.
-What single labels have enough samples for is added to it: logit p_il <- (1 + a_l) logit p_il + c_l, the largest posterior
-under a normal prior of a_l and c_l around 0 (`refined`). Then a label's probability grows with its score, as a parabola does
-not: past its vertex it goes on with a small slope, and 1 + a_l is above 0. Leave-one-out scores of a label that cannot be
-learned fall with the label, since the mean of the others does, which new samples do not repeat.
+    logit p_il = sum_k (b_k z_kil + b'_k z_kil^2 + b''_k z_kil phi_l) + eta phi_l + theta phi_l^2 + zeta,
 
-Measured on test samples with ridge scores, log loss of the pooled regression -> refined, and LRAP of raw scores -> ranked by
-the refined probabilities: enron .1445 -> .1425, .662 -> .674; yeast .4403 -> .4316, .766 -> .769; scene .1986 -> .1974,
-.880 -> .887. The precision of the prior, 1 to 20, moved neither by .002.
+with the scores z_k standardized per label, for the score matrices k = 1 ... K, and the standardized log frequency phi_l
+of label l. Rare labels have too few positives for a logistic regression of their own (Platt); the pooled regression has
+only 3 K + 3 coefficients.
 
-Thresholds for micro F1. The threshold of a set of entries is the mean of all thresholds, weighted by exp(F1 sqrt(positives) /
-0.05) with the F1 that each reaches on the set. The mean changes continuously with the probabilities. The threshold of the
-highest F1 does not: F1 is flat around its maximum, and a relative error of 4e-7 in the scores moved it so far that up to 10 %
-of the predicted entries changed. F1 on new samples is 0.001 to 0.003 higher by the mean for 60 to 200 samples, and the same
-for 1000.
+**Refinement.** The regression is adapted to single labels by logit p_il <- (1 + a_l) logit p_il + c_l. The maximum a
+posteriori estimate has a normal prior of a_l and c_l around 0, so that only labels with enough samples differ from the
+pooled regression (`refined`). The refined probability of a label increases with its score: beyond its vertex, the
+parabola is replaced by a line with a small slope, and 1 + a_l is positive. Otherwise, the probability could decrease
+with the score for labels that cannot be learned. Leave-one-out scores of such labels are lower for samples with the
+label, because the mean over the other samples is lower. This effect does not exist for new samples.
+
+On test samples with ridge scores, the log loss of the pooled -> refined regression, and the LRAP of raw scores ->
+refined probabilities, were: enron 0.1445 -> 0.1425, 0.662 -> 0.674; yeast 0.4403 -> 0.4316, 0.766 -> 0.769; scene
+0.1986 -> 0.1974, 0.880 -> 0.887. With prior precisions from 1 to 20, both change by less than 0.002.
+
+**Thresholds for micro F1.** The threshold of a set of entries is the mean of all thresholds, weighted by exp(F1
+sqrt(positives) / 0.05), with the F1 of each threshold on the set. The mean changes continuously with the probabilities.
+The threshold of the highest F1 does not: F1 is flat around its maximum, and a relative error of 4e-7 in the scores
+changed up to 10 % of the predicted entries. On new samples, F1 is higher with the mean by 0.001 to 0.003 for 60 to 200
+samples, and equal for 1000.
 
 The threshold of a label is shrunk towards the threshold t of all labels: logit t_l = w_l logit t*_l + (1 - w_l) logit t with
 w_l = n_l / (n_l + 20) for n_l positives. With true probabilities a common threshold is optimal [Lipton, Elkan, Narayanaswamy
-2014], and thresholds per label without shrinkage decreased micro F1 on enron from 0.58 to 0.38. Each half of the samples
-compares both kinds by the F1 that they reach on the other half. The result is their mean (of logits), weighted by the
-probability that each kind is better, given the standard error of the difference.
+2014], and thresholds per label without shrinkage decreased micro F1 on enron from 0.58 to 0.38. Both kinds are learned
+on each half of the samples and compared by their F1 on the other half. The result is the weighted mean of their logits.
+The weight of each kind is the probability that it is better, given the standard error of the difference.
 
-Keys. Subsets and folds of samples depend on one 64-bit key per sample, not on positions or digits of scores. Samples with
-equal keys are the same sample repeated: they are chosen together and share a fold.
+**Keys.** Subsets and folds of samples depend on one 64-bit key per sample, not on positions or digits of scores.
+Samples with equal keys are duplicates: they are chosen together and share a fold.
 """
 
 from __future__ import annotations
@@ -43,31 +48,31 @@ from scipy.special import expit, logit, ndtr, softmax
 
 from dmo.blocks import row_blocks
 
-_ENTRIES = 2**18  # sample-label pairs whose regressors are in memory at a time
-_MOST = 2**21  # pairs that the 3 K + 3 numbers are learned from: more of them cost passes, and change no third digit
-_FIRST = 2**17  # pairs whose regression the steps over all others begin at
+_ENTRIES = 2**18  # Sample-label pairs whose regressors are in memory at the same time.
+_MOST = 2**21  # Pairs used to learn the 3 K + 3 coefficients; more pairs do not change the third digit.
+_FIRST = 2**17  # Pairs used in a first regression, which provides the starting point for all pairs.
 _STEPS = 50
-_SLOPE_PRIOR = 5.0  # precision of a label's own slope and offset; 20 samples with p = 1/2 weigh as much
-_SLOPE = 0.05  # least slope of the logit of a label in its standardized score, and least of 1 + a
-_CROSSED = 5  # parts of the samples whose probabilities the others learn
-_SMALLEST = 1e-9  # a relative ridge: a score matrix that repeats another would make the Newton system singular
+_SLOPE_PRIOR = 5.0  # Precision of the prior of a and c, which corresponds to 20 samples with p = 1/2.
+_SLOPE = 0.05  # Minimum slope of the logit of a label in its standardized score, and minimum of 1 + a.
+_CROSSED = 5  # Number of folds for out-of-fold probabilities.
+_SMALLEST = 1e-9  # Relative ridge, because equal score matrices would make the Newton system singular.
 PRECISION = 1e-4
-"""Difference of logits up to which two probabilities are equal. Relative errors of 1e-6 in scores, which kernels in memory
-and in tiles can have, change logits by about 1e-5."""
-_CONSTANT = 1e-6  # relative standard deviation up to which scores are constant
+"""Difference of logits up to which two probabilities are treated as equal. Scores from kernels in memory and in tiles
+can have relative differences of 1e-6, which change logits by about 1e-5."""
+_CONSTANT = 1e-6  # Relative standard deviation up to which scores are treated as constant.
 
 
 @dataclass(frozen=True)
 class PooledProbabilities:
-    """Label probabilities of score matrices, by one logistic regression that all labels share."""
+    """Label probabilities from score matrices, by a logistic regression shared by all labels."""
 
-    mean: np.ndarray  # (K, L): of the held-out scores that the fit saw
-    deviation: np.ndarray  # (K, L): of the held-out scores that the fit saw
-    rarity: np.ndarray  # (L,): phi
-    seen: np.ndarray  # (L,): whether any training sample carries the label
-    coefficients: np.ndarray  # (3 K + 3,): b, b', b'' of every score matrix, then eta, theta, zeta
-    own: np.ndarray  # (2, L): a, c of every label
-    ordered: bool = False  # whether a label's probability grows with its score everywhere
+    mean: np.ndarray  # (K, L): Means of the held-out scores.
+    deviation: np.ndarray  # (K, L): Standard deviations of the held-out scores.
+    rarity: np.ndarray  # (L,): Standardized log frequency phi.
+    seen: np.ndarray  # (L,): Whether any training sample has the label.
+    coefficients: np.ndarray  # (3 K + 3,): b, b', b'' of every score matrix, then eta, theta, zeta.
+    own: np.ndarray  # (2, L): a and c of every label.
+    ordered: bool = False  # Whether probabilities always increase with scores.
 
     @classmethod
     def fit(
@@ -78,7 +83,7 @@ class PooledProbabilities:
         entries: int = _MOST,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Fit the regression by maximum likelihood, on a subset of the samples above `entries` entries.
+        """Fit the regression by maximum likelihood; above `entries` entries, use a random subset of the samples.
 
         scores, Y, counts (n, L); keys (n,)
         """
@@ -102,7 +107,7 @@ class PooledProbabilities:
         return model
 
     def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
-        """Add a slope and an offset of every label's own.
+        """Adapt the regression to single labels by a slope and an offset per label.
 
         scores, Y, counts (n, L)
         """
@@ -117,7 +122,7 @@ class PooledProbabilities:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute out-of-fold probabilities: each sample by a regression fitted on the other folds, `p` if there are none.
+        """Compute out-of-fold probabilities by regressions fitted on the other folds; return `p` for a single fold.
 
         p, scores, Y, counts (n, L); keys (n,) -> (n, L)
         """
@@ -132,13 +137,13 @@ class PooledProbabilities:
         return out
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Probabilities (m x L, float64) of K score matrices (m x L); 0 for labels without a training sample."""
+        """Compute probabilities (m x L) from K score matrices (m x L); 0 for labels without training samples."""
         out = expit((1 + self.own[0]) * self._logits(scores) + self.own[1])
         out[:, ~self.seen] = 0.0
         return out
 
     def _logits(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Of the pooled regression (m x L)."""
+        """Compute the logits (m x L) of the pooled regression."""
         out = np.empty(scores[0].shape)
         for where in self._blocks(len(out)):
             if not self.ordered:
@@ -150,7 +155,7 @@ class PooledProbabilities:
         return out
 
     def _rising(self, k: int, z: np.ndarray) -> np.ndarray:
-        """What score matrix k adds to the logits: its parabola from the mean on, straight past the vertex."""
+        """Compute the contribution of score matrix k to the logits: a parabola up to its vertex, then a line."""
         linear, square, by_rarity = self.coefficients[3 * k : 3 * k + 3]
         slope = np.maximum(linear + by_rarity * self.rarity, _SLOPE)
         if square == 0:
@@ -172,7 +177,7 @@ class PooledProbabilities:
         return np.stack([column.ravel() for column in columns])
 
     def to_arrays(self) -> dict[str, Any]:
-        """Describe it for a model store."""
+        """Convert the probabilities to arrays for a model store."""
         return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")} | {
             "ordered": np.array(self.ordered)
         }
@@ -180,10 +185,10 @@ class PooledProbabilities:
 
 @dataclass(frozen=True)
 class SoftmaxProbabilities:
-    """Probabilities of classes: softmax of `scale` times the scores, which keeps the order of the classes."""
+    """Class probabilities: softmax of the scaled scores, which keeps the order of the classes."""
 
-    scale: np.ndarray  # (1,): above 0
-    seen: np.ndarray  # (L,): whether any training sample is of the class
+    scale: np.ndarray  # (1,): Positive factor of the scores.
+    seen: np.ndarray  # (L,): Whether any training sample has the class.
 
     @classmethod
     def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
@@ -200,7 +205,7 @@ class SoftmaxProbabilities:
             return cls(np.ones(1), seen)
 
         def slope(log_scale: float) -> float:
-            """Of the mean loss, which is convex in the scale."""
+            """Return the derivative of the mean loss, which is convex in the scale."""
             return float(often @ ((softmax(np.exp(log_scale) / spread * S, axis=1) - Y) * S).sum(axis=1)) / spread
 
         ends = -5.0, 5.0
@@ -208,16 +213,16 @@ class SoftmaxProbabilities:
         return cls(np.array([np.exp(found) / spread]), seen)
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Probabilities (m x L, of sum 1) of a score matrix (m x L); 0 for classes without a training sample."""
+        """Compute class probabilities (m x L) from a score matrix (m x L); 0 for classes without training samples."""
         return np.asarray(softmax(np.where(self.seen, self.scale[0] * scores[0], -np.inf), axis=1))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Describe it for a model store."""
+        """Convert the probabilities to arrays for a model store."""
         return {"scale": self.scale, "seen": self.seen}
 
 
 def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Work out the share of the entries of every label that are 1.
+    """Compute the fraction of positive entries of every label.
 
     Y, counts (n, L) -> (L,)
     """
@@ -228,7 +233,7 @@ def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 
 
 def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
-    """Work out how often samples count from how often their labels do: as often as the one that does most.
+    """Compute sample weights, the largest weight among the labels of each sample.
 
     counts (n, L) -> (n,)
     """
@@ -236,7 +241,7 @@ def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
 
 
 def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Work out mean and standard deviation of every score, in float64.
+    """Compute the mean and the standard deviation of the scores of every label in float64.
 
     scores (n, L); often (n,) -> mean, deviation (L,)
     """
@@ -248,7 +253,7 @@ def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np
 
 
 def scale_of(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of scores, or 1 for scores that are constant but for floating-point error.
+    """Return the standard deviation of scores, or 1 for scores that are constant up to floating-point error.
 
     mean, deviation (L,) -> (L,)
     """
@@ -258,7 +263,7 @@ def scale_of(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def some_samples(
     Y: np.ndarray, entries: int, counts: np.ndarray | None = None, keys: np.ndarray | None = None
 ) -> np.ndarray | slice:
-    """Choose a random subset of the samples with at most `entries` entries, repeated samples counted once.
+    """Choose a random subset of the samples with at most `entries` entries; duplicates are counted once.
 
     Y, counts (n, L); keys (n,), by default the positions
     """
@@ -297,13 +302,11 @@ def folds_of_keys(keys: np.ndarray, count: int) -> np.ndarray:
 def _newton(
     model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None
 ) -> np.ndarray:
-    """Coefficients of the largest likelihood, by Newton steps from the model's that are halved until the likelihood
-    grows.
-    """
-    # z^2 of rare labels reaches thousands, where a full step from zero overshoots; columns are scaled to deviation 1,
-    # since the Hessian of the raw ones has a condition number of their squared scale. A trial's loss comes with its
-    # gradient and its Hessian: nearly every trial is taken. Making the regressors is most of a pass, so that one block is
-    # kept.
+    """Maximize the likelihood by Newton steps from the coefficients of the model, halved until it increases."""
+    # For rare labels, z^2 reaches thousands, so that full steps from zero overshoot. Columns are scaled to root mean
+    # square 1, because the condition number of the Hessian grows with the square of their scale. Each trial computes
+    # the gradient and the Hessian with the loss, because nearly all trials are accepted. Computing the regressors takes
+    # most of the time; therefore, they are kept in memory if there is only one block.
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):
@@ -317,7 +320,7 @@ def _newton(
     scale[scale == 0] = 1.0
 
     def evaluated(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Mean loss, and the gradient and the Hessian of the sum."""
+        """Return the mean loss, and gradient and Hessian of the sum of losses."""
         loss, gradient, hessian = 0.0, np.zeros(len(w)), np.zeros((len(w), len(w)))
         for A, y, often in kept or blocks():
             logit = (w / scale) @ A
@@ -338,7 +341,7 @@ def _newton(
             step = step / 2
             trial = evaluated(w - step)
         gained = best - trial[0]
-        if gained < 0:  # a step of 1e-10 that rounding makes worse
+        if gained < 0:  # The step is so small that floating-point error increases the loss.
             break
         w, (best, gradient, hessian) = w - step, trial
         if gained < 1e-12:
@@ -347,11 +350,11 @@ def _newton(
 
 
 def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Slope a and offset c of every label (2 x L): the largest posterior, by Newton steps of all labels at once."""
+    """Compute slope a and offset c (2 x L) with the largest posterior, by Newton steps for all labels together."""
     center = mean_and_deviation(logits, row_counts(counts))[0]
-    x = logits - center  # slope and offset are nearly independent then
+    x = logits - center  # Centering makes slope and offset nearly independent.
     slope, offset = np.zeros((2, Y.shape[1]))
-    p, error = np.empty_like(x), np.empty_like(x)  # memory that every step uses again
+    p, error = np.empty_like(x), np.empty_like(x)  # These buffers are reused in every step.
     for _ in range(_STEPS):
         np.multiply(slope, x, out=p)
         p += logits
@@ -370,8 +373,8 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
         ab = weight.sum(axis=0)
         weight *= x
         aa = weight.sum(axis=0) + _SLOPE_PRIOR
-        # Steps are limited to 1, which avoids overshooting. The slope has a lower bound; the step of the offset is the best
-        # one for the new slope, so that it is right at the bound as well.
+        # Steps are limited to 1, which avoids overshooting. The slope has a lower bound. The step of the offset is
+        # computed for the new slope, so that it is also optimal at the bound.
         moved = np.clip((ab * by_offset - bb * by_slope) / (aa * bb - ab**2), -1.0, 1.0)
         moved = np.maximum(moved, _SLOPE - 1 - slope)
         shifted = np.clip(-(by_offset + ab * moved) / bb, -1.0, 1.0)
@@ -382,9 +385,9 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
 
 
 _THRESHOLD_PRIOR = 20.0
-_SORTED = 2**21  # sample-label pairs that are sorted
-_SOFT = 0.05  # scale of F1 times sqrt(positives) in the mean of thresholds: a tenth of the standard error of F1
-_SMEAR = 0.05  # scale of logits in which an entry near a threshold counts as partly given
+_SORTED = 2**21  # Maximum number of sample-label pairs to sort.
+_SOFT = 0.05  # Scale of F1 times sqrt(positives) in the mean of thresholds, a tenth of the standard error of F1.
+_SMEAR = 0.05  # Scale of logits within which an entry near the threshold counts partly as predicted.
 
 
 def learn_thresholds(
@@ -397,7 +400,7 @@ def learn_thresholds(
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
     Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]
-    order = np.argsort(-p.ravel())  # sorted once, of all entries and by label; the halves keep these orders
+    order = np.argsort(-p.ravel())  # All entries are sorted once, together and by label; both halves keep the order.
     places = np.argsort(-p.T, axis=1)
     common, own = _both(p, Y, often, order, places)
     hits, total, entries = np.zeros(2), np.zeros(2), []
@@ -413,7 +416,7 @@ def learn_thresholds(
     if not total.all():
         return np.asarray(expit(common))
     f1 = 2 * hits / total
-    # The variance of the difference is that of independent entries, and of one more that differs.
+    # The entries are independent; adding 1 to the variance accounts for one additional entry that differs.
     variance = 1.0 + sum(float((c * ((2.0 * y - f1.mean()) * differ) ** 2).sum()) for c, y, differ in entries)
     better = ndtr((f1[1] - f1[0]) * total.mean() / np.sqrt(variance))
     return np.asarray(expit(common + better * (own - common)))
@@ -422,7 +425,7 @@ def learn_thresholds(
 def _both(
     p: np.ndarray, Y: np.ndarray, often: np.ndarray | None, order: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of a common threshold and of thresholds per label (L each), from some entries in falling order of p.
+    """Compute logits (L each) of a common threshold and of thresholds per label, from entries sorted by descending p.
 
     order (m,): positions of the entries; places (L, m / L): rows of the entries of every label
     """
@@ -444,15 +447,15 @@ def _logit(p: np.ndarray) -> np.ndarray:
 
 
 def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
-    """Average the thresholds of every run of descending values, weighted by F1; a run without positives returns 1.
+    """Compute the mean of all thresholds, weighted by F1, for every run of descending values; 1 without positives.
 
     values, truth, counts (m,); starts (k,) -> (k,)
     """
-    # All thresholds between two successive values reach the same F1, so that the mean is a sum over the gaps. Equal values
-    # have no gap between them, and entries of count 0 change no F1.
+    # All thresholds between two successive values have the same F1, so that the mean is a sum over the gaps between
+    # values. Equal values have no gap, and entries with weight 0 do not change F1.
     stops = np.append(starts[1:], len(values))
     sizes = stops - starts
-    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))  # to the entries of a run
+    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))  # Repeat for each entry of a run.
     hits = np.cumsum(truth if counts is None else truth * counts, dtype=np.float64)
     given = np.arange(1.0, len(values) + 1) if counts is None else np.cumsum(counts, dtype=np.float64)
     before = np.append(0.0, hits)[starts], np.append(0.0, given)[starts]
@@ -460,7 +463,7 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
     given -= spread(before[1])
     positives = hits[stops - 1]
     following = np.append(values[1:], 0.0)
-    following[stops - 1] = 0.0  # thresholds below the last value are positive
+    following[stops - 1] = 0.0  # The gap below the last value ends at 0.
     gaps = values - following
     gaps *= given > 0
     f1 = hits
@@ -481,5 +484,5 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
 
 
 def just_below(p: np.ndarray) -> np.ndarray:
-    """Return thresholds that are exceeded by the probabilities p and by all that are equal up to `PRECISION`."""
+    """Return thresholds slightly below p, so that p and all probabilities equal up to `PRECISION` exceed them."""
     return np.where(p > 0, expit(logit(np.clip(p, 1e-300, 1 - 1e-6)) - PRECISION), -1.0)

@@ -1,82 +1,82 @@
-"""Plug-in rules: which labels are expected to do best by a measure, from their probabilities.
+"""Plug-in rules, which select the labels with the best expected value of a metric from label probabilities.
 
-The plug-in rule: which k labels a sample should get so that the mean per-label F1 comes out highest.
-
-Precision and recall averaged over labels (P, R and F1 = 2 P R / (P + R) of the annotation papers) are no sums over
-samples: a hit on a label that few test samples carry counts much, a miss on one that is hardly ever predicted costs
-much. Given probabilities p_il of labels, the rule ranks labels by the gain in F1 that predicting them is expected to
-bring on N samples, by first-order expansion of F1 in P and R:
+**F1 of label-averaged precision and recall, for k labels per sample.** The precision P and the recall R of annotation
+papers are averaged over labels, with F1 = 2 P R / (P + R). They are not sums over samples: a correct prediction of a
+label with few test samples increases R considerably, and a wrong prediction of a label that is rarely predicted
+decreases P considerably. Given the probability p_il of label l for sample i, the rule ranks labels by their expected
+gain in F1 on N samples, by first-order expansion of F1 in P and R:
 
     score_il = q_il [a g(N f_l) + b g(m_l)] - b r_l [g(m_l) - exp(-m_l)],   g(x) = (1 - exp(-x)) / x,
     a = 2 P^2 / (P + R)^2,   b = 2 R^2 / (P + R)^2,
 
-with f_l the frequency of label l, m_l the expected number of predictions of it among N samples and r_l their expected
-precision, both of them and P, R found as the fixed point of the rule itself on held-out probabilities. g(N f_l) is the
-mean of 1 / (number of positives) and g(m_l) that of 1 / (number of predictions), both taken as Poisson numbers.
-The means run over labels that occur among the N samples: given that label l does, its odds are o_l = 1 / (1 -
-exp(-N f_l)) times higher, q = p o / (1 - p + p o). Nothing is tuned.
+with the frequency f_l of label l, the expected number m_l of its predictions in N samples, and their expected precision
+r_l. m_l, r_l, P and R are the fixed point of the rule on held-out probabilities. g(N f_l) is the mean of 1 / (number of
+positives) and g(m_l) is the mean of 1 / (number of predictions); both numbers are modeled as Poisson variables. The
+means are over labels that occur in the N samples. If label l occurs, its odds are higher by the factor o_l = 1 / (1 -
+exp(-N f_l)), so that q = p o / (1 - p + p o). The rule has no parameters to tune.
 
-Plug-in rules that are linear in the probability: which k labels a sample should get, by p_il gain_l - cost_l.
+**Other metrics of k labels per sample.** These rules rank labels by p_il gain_l - cost_l, which is linear in the
+probability. Gain and cost depend on the number of positives of a label in N samples (N f_l), of its predictions (m_l)
+and of its correct predictions (h_l). m and h are the fixed point of the rule on held-out probabilities:
 
-A label's gain and cost follow from how often it is among N samples (N f_l), how often it is given there (m_l) and how often
-rightly (h_l); m and h are those of the rule itself on held-out probabilities, found as its fixed point:
+    recall, mean over labels         p g(N f),  g(x) = (1 - exp(-x)) / x, the mean of 1 / (1 + Poisson number of others)
+    N+, labels predicted correctly   p exp(-h), the probability that no other sample has a correct prediction
+    F1, mean over labels             2 p / (m + N f) - F / (m + N f), F = 2 h / (m + N f), derivative of the sum of F
+    propensity-scored precision      p / (probability that the label would have been annotated)
 
-    recall, mean over labels      p g(N f),   g(x) = (1 - exp(-x)) / x the mean of 1 / (1 + a Poisson number of others)
-    N+, labels that are hit once  p exp(-h), the probability that no other sample hits the label
-    F1, mean over labels          2 p / (m + N f) - F / (m + N f), F = 2 h / (m + N f), the derivative of the sum of F
-    propensity-scored precision   p / (probability that the label would have been noted)
+Precision at k, and micro F1, sample F1 and Jaccard index for given k, do not need a rule: replacing a label of a sample
+by a more probable label never lowers their expectation (if labels are independent given the scores).
 
-Precision at k, F1 of pooled counts, mean F1 and mean Jaccard index of samples need no rule where k is given: exchanging a
-label of a sample for one of higher probability never lowers their expectation (labels independent given the scores).
-
-Plug-in rules for label sets of any size: which labels are expected to do best, from their probabilities.
-
-With p_il the probability that sample i carries label l, independent of the other labels given the sample:
+**Metrics of label sets of any size.** Let p_il be the probability that sample i has label l, independent of the other
+labels given the sample:
 
     micro F1     one threshold, or one per label, see `dmo.decide.probabilities`
-    macro F1     labels with q_il > F_l / 2, where F_l is the expected F1 of the label's own best set of samples, the
-                 highest 2 sum of the k largest q / (k + sum of all q) [Lipton, Elkan, Narayanaswamy 2014]; q is p given
-                 that the label occurs among the N samples that are judged, since its F1 is 0 otherwise
-    sample F1    the k labels of highest p, for the k of highest 2 sum_{j <= k} p_j E 1 / (k + 1 + labels of the others)
-    Jaccard      the same with sum_{j <= k} p_j E 1 / (k + labels beyond the k); no label at all where none are likely
+    macro F1     labels with q_il > F_l / 2. F_l is the expected F1 of the best set of samples for label l, the maximum
+                 over k of 2 (sum of the k largest q) / (k + sum of all q) [Lipton, Elkan, Narayanaswamy 2014]. q is p
+                 given that the label occurs in the N test samples, because its F1 is 0 otherwise
+    sample F1    the k most probable labels, for the k with the largest 2 sum_{j <= k} p_j E 1 / (k + 1 + other labels)
+    Jaccard      the same with sum_{j <= k} p_j E 1 / (k + labels beyond the k); the empty set if no labels are probable
 
-The means of inverses are integrals, E 1 / (a + M) = int_0^1 t^(a - 1) E t^M dt, of E t^M = prod_j (1 - p_j (1 - t)), a
-polynomial: a Gauss rule takes the place of the distributions of all sums, at the cost of one product per node.
+The means of inverses are integrals, E 1 / (a + M) = int_0^1 t^(a - 1) E t^M dt, of the polynomial E t^M = prod_j (1 -
+p_j (1 - t)). They are computed by Gauss quadrature, with one product per node, instead of the distributions of all
+sums.
 
-Guarantees for label sets on new samples, each by thresholds learned from held-out probabilities:
+**Guarantees for label sets of new samples.** Each uses thresholds learned from held-out probabilities:
 
-    recall >= q           one threshold: mean over samples of the fraction of a sample's labels that are found; samples
-                          without labels count as 1
-    recall-macro >= q     a threshold per label: the fraction of the samples with the label that get it
-    precision >= q        one threshold: mean over samples of the fraction of a sample's given labels that are right; empty
-                          sets count as 1
-    precision-micro >= q  one threshold: the fraction of all given labels that are right
+    recall >= q           one threshold: fraction of the labels of a sample that are predicted, averaged over samples;
+                          1 for samples without labels
+    recall-macro >= q     one threshold per label: fraction of the samples with the label for which it is predicted
+    precision >= q        one threshold: fraction of the predicted labels of a sample that are correct, averaged over
+                          samples; 1 for empty sets
+    precision-micro >= q  one threshold: fraction of all predicted labels that are correct
 
-The first three hold in expectation, by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024, theorem 1]
-with weights [Tibshirani, Barber, Candes, Ramdas 2019]. Let sample i of n held-out samples have weight w_i and a loss l_i(t) of
-0 to B that never increases as sets grow with a falling threshold t, or never decreases. The best threshold with
+The first three hold in expectation, by conformal risk control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024, theorem
+1] with weights [Tibshirani, Barber, Candes, Ramdas 2019]. Let sample i of n held-out samples have weight w_i and a loss
+l_i(t) between 0 and B that is monotone in the threshold t. The best threshold with
 
     sum_i w_i l_i(t) + max_i w_i B <= (1 - q) (sum_i w_i + max_i w_i)
 
-has an expected loss of at most 1 - q on an exchangeable sample whose weight is at most the largest. The rule does not depend
-on the scale of the weights. The loss of recall is the fraction of a sample's labels that are missed, and 0 if it has none. The
-loss of recall-macro is a miss of the label, over the samples that have it. The loss of precision is the largest fraction of
-wrong labels in the set of the sample at any threshold above t, because the fraction at t itself is not monotone.
+has an expected loss of at most 1 - q on an exchangeable sample, if its weight is at most max_i w_i. The rule does not
+depend on the scale of the weights. The loss of recall is the fraction of the labels of a sample that are missed, or 0
+without labels. The loss of recall-macro is 1 for a missed label and is averaged over the samples with the label. The
+loss of precision is the largest fraction of wrong labels of the sample at any threshold of at least t, because the
+fraction at t is not monotone.
 
-Unknown entries. Assumption: whether an entry is known does not depend on the label values or inputs of its sample; every label
-l has a rate r_l of known entries of its own, and the entries of a sample may depend on each other. Then 1 / r_l times the sum
-over known entries estimates the sum over all entries. Each missed label costs 1 / (r_l k_i) for recall, with k_i the known
-labels of the sample instead of all of its labels, of which there may be more: the expectation of this loss is at least that of
-the true one. Each wrong label costs 1 / r_l divided by the size of the set for precision, where the expectation is exact. B is
-max_l 1 / r_l. Samples without any known entry are left out, and r_l is estimated on the others.
+**Unknown entries.** Whether an entry is known is assumed to be independent of the label values and features of its
+sample. Each label l has its own rate r_l of known entries, and the entries of a sample may be dependent. Then 1 / r_l
+times the sum over known entries estimates the sum over all entries. For recall, each missed label has the loss 1 / (r_l
+k_i) with the number k_i of known labels of the sample. The sample may have more labels; therefore, the expectation of
+this loss is at least the expected true loss. For precision, each wrong label has the loss 1 / r_l divided by the size
+of the set, and the expectation is exact. B is max_l 1 / r_l. Samples without known entries are left out, and r_l is
+estimated from the others.
 
-The fraction of given labels that are right is a ratio of two sums, which no monotone loss per sample describes. Its guarantee
-holds with a probability of 90 % over the held-out samples, by fixed-sequence testing [Angelopoulos, Bates, Candes, Jordan, Lei
-2025, Learn then test]. With R_i(t) the sum of (1 if wrong, else 0) - (1 - q) over the given labels of sample i, weighted by
-w_i / r_l, a threshold passes the test if sum_i R_i + 1.28 sqrt(sum_i R_i^2) + (one wrong label) <= 0. Thresholds are tested in
-falling order until one fails. Neither the thresholds nor the first one depend on labels: the first one is that at which the
-probabilities alone predict the most significant test. The p-values are those of the normal distribution, so that the
-probability is approximate for small samples.
+**Micro precision.** The fraction of all predicted labels that are correct is a ratio of two sums. It is not the mean of
+a monotone loss per sample. Its guarantee holds with a probability of 90 % over the held-out samples, by fixed-sequence
+testing [Angelopoulos, Bates, Candes, Jordan, Lei 2025, Learn then test]. Let R_i(t) be the sum of (1 if wrong, else 0)
+- (1 - q) over the predicted labels of sample i, weighted by w_i / r_l. A threshold passes the test if sum_i R_i + 1.28
+sqrt(sum_i R_i^2) + (one wrong label) <= 0. Thresholds are tested in descending order until one fails. The sequence does
+not depend on labels. It starts at the threshold for which the probabilities alone predict the most significant test.
+The p-values use the normal distribution, so that the probability is approximate for small samples.
 """
 
 from __future__ import annotations
@@ -93,25 +93,25 @@ from dmo.decide.probabilities import PRECISION, just_below, label_frequency, lea
 from dmo.metrics import inverse_propensities
 
 _STEPS, _DAMPING = 30, 0.5
-_MOST = 2**21  # sample-label pairs that are ranked in every step
+_MOST = 2**21  # Maximum number of sample-label pairs to rank in each step.
 
 
 def mean_inverse(x: np.ndarray) -> np.ndarray:
-    """Work out the mean of 1 / (1 + a Poisson number): g(x)."""
+    """Compute g(x), the mean of 1 / (1 + Poisson number with mean x)."""
     small = np.maximum(x, 1e-12)
     return -np.expm1(-small) / small
 
 
 @dataclass(frozen=True)
 class PlugInRule:
-    """Scores whose best labels a sample should get."""
+    """Rule that ranks labels by their expected gain in the F1 of label-averaged precision and recall."""
 
     size: int  # N
-    frequency: np.ndarray  # (L,): f, m, r
-    predictions: np.ndarray  # (L,): f, m, r
-    precision: np.ndarray  # (L,): f, m, r
-    mean_precision: float  # P and R that are expected
-    mean_recall: float  # P and R that are expected
+    frequency: np.ndarray  # (L,): f
+    predictions: np.ndarray  # (L,): m
+    precision: np.ndarray  # (L,): r
+    mean_precision: float  # Expected P.
+    mean_recall: float  # Expected R.
 
     @classmethod
     def fit(
@@ -123,7 +123,7 @@ class PlugInRule:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Find the fixed point of the rule.
+        """Compute the fixed point of the rule.
 
         probabilities, Y, counts (n, L); keys (n,)
         """
@@ -134,7 +134,7 @@ class PlugInRule:
         n, each = often.sum(), np.repeat(often, top)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
-        # probability that the label occurs among N samples: its weight in the means
+        # The probability that the label occurs in N samples is its weight in the means.
         occurs = -np.expm1(-size * frequency)
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
@@ -151,11 +151,11 @@ class PlugInRule:
         return rule
 
     def __call__(self, probabilities: np.ndarray) -> np.ndarray:
-        """Scores (m x L) of samples with these probabilities (m x L); only their order within a row means anything."""
+        """Compute scores (m x L) from probabilities (m x L); only their order within a row has a meaning."""
         return self._scores(self._given_occurrence(probabilities))
 
     def _given_occurrence(self, p: np.ndarray) -> np.ndarray:
-        """q: the probabilities given that the label occurs among the N samples."""
+        """Compute q, the probabilities given that the label occurs in the N samples."""
         occurs = -np.expm1(-self.size * self.frequency)
         odds = 1.0 / np.where(occurs > 0, occurs, np.inf)
         return p * odds / (1 - p + p * odds)
@@ -167,7 +167,7 @@ class PlugInRule:
         return q * gain - b * self.precision * (mean_inverse(self.predictions) - np.exp(-self.predictions))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store."""
+        """Convert the rule to arrays and JSON values for a model store."""
         arrays = {key: getattr(self, key) for key in ("frequency", "predictions", "precision")}
         return arrays, {key: getattr(self, key) for key in ("size", "mean_precision", "mean_recall")}
 
@@ -177,18 +177,18 @@ def _mixed(old: Any, new: Any) -> Any:
 
 
 BY_PROBABILITY = ("precision", "f1-micro", "f1-samples", "jaccard")
-"""What the k labels of highest probability are best for."""
+"""Metrics for which the k most probable labels are optimal."""
 METRICS = ("recall", "n+", "f1-macro", "psp")
-"""What a `GainRule` is for."""
+"""Metrics with a `GainRule`."""
 _GAIN_STEPS = 60
 
 
 @dataclass(frozen=True)
 class GainRule:
-    """Scores p * gain - cost, whose best labels a sample should get."""
+    """Rule that ranks labels by p * gain - cost."""
 
-    gain: np.ndarray  # (L,): of every label
-    cost: np.ndarray  # (L,): of every label
+    gain: np.ndarray  # (L,): Gain per label.
+    cost: np.ndarray  # (L,): Cost per label.
 
     @classmethod
     def fit(
@@ -200,7 +200,7 @@ class GainRule:
         size: int,
         counts: np.ndarray | None = None,
     ) -> Self:
-        """Find the rule of a metric.
+        """Compute gain and cost for a metric.
 
         probabilities, Y, counts (n, L)
         """
@@ -221,11 +221,11 @@ class GainRule:
         return cls(*_fixed_point(probabilities, often, top, size, macro))
 
     def __call__(self, probabilities: np.ndarray) -> np.ndarray:
-        """Scores (m x L) of samples with these probabilities (m x L); only their order within a row means anything."""
+        """Compute scores (m x L) from probabilities (m x L); only their order within a row has a meaning."""
         return probabilities * self.gain - self.cost
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store."""
+        """Convert the rule to arrays and JSON values for a model store."""
         return {"gain": self.gain, "cost": self.cost}, {}
 
 
@@ -236,9 +236,9 @@ def _fixed_point(
     size: int,
     derive: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gain and cost that `derive` gives for the numbers m and h of the rule that they make; rows count `often` (n)."""
-    # Means over the steps, since the answer to a gain that falls with h is to give all others: steps of one half went
-    # to and fro for N+, which came out below the ranking by probability.
+    """Compute gain and cost as a fixed point: `derive` returns them for given m and h; `often` are row weights."""
+    # Average m and h over the steps. With steps of one half, the iteration oscillated for N+, because the gain
+    # decreases with h, and N+ was lower than for ranking by probability.
     n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
     h = m * (often @ p) / n
@@ -253,17 +253,17 @@ def _fixed_point(
 
 
 OF_SAMPLES = ("f1-samples", "jaccard")
-"""Metrics of every sample for itself."""
+"""Metrics that are computed per sample and averaged."""
 SET_METRICS = ("f1-micro", "f1-macro", *OF_SAMPLES)
-"""What a `SetRule` is for."""
+"""Metrics with a `SetRule`."""
 PROMISES = ("recall", "recall-macro", "precision", "precision-micro")
-"""Guarantees for label sets, such as "recall>=0.9"; "fnr<=0.1" is the same."""
+"""Quantities with guarantees for label sets, such as "recall>=0.9"; "fnr<=0.1" is the same."""
 _NODES = 32
-_ENTRIES = 2**18  # labels x samples x nodes in memory at a time
+_ENTRIES = 2**18  # Maximum of labels x samples x nodes in memory at the same time.
 
 
 def promised(metric: Any) -> tuple[str, float] | None:
-    """Split a name such as "recall>=0.9" into the guaranteed quantity and its level; None for other names."""
+    """Split a guarantee such as "recall>=0.9" into quantity and level; return None for other names."""
     found = re.fullmatch(r"([a-z-]+)\s*(>=|<=)\s*(\d*\.?\d+)", metric.strip()) if isinstance(metric, str) else None
     if found is None:
         return None
@@ -275,12 +275,14 @@ def promised(metric: Any) -> tuple[str, float] | None:
 
 @dataclass(frozen=True)
 class SetRule:
-    """Margins of labels: those above 0 make the set of a sample."""
+    """Rule that predicts the labels of a sample with a positive margin."""
 
-    metric: str  # metric or guarantee that the sets are made for
-    threshold: np.ndarray  # (L,): probabilities above which labels are given; empty for the metrics of samples
-    right: float | None = None  # fraction of the labels given to held-out samples that are right; for guarantees
-    empty: float | None = None  # fraction of the held-out samples that are given no label; for guarantees
+    metric: str  # Metric or guarantee of the label sets.
+    threshold: np.ndarray  # (L,): Probabilities above which labels are predicted; empty for metrics of samples.
+    right: float | None = (
+        None  # Fraction of the labels predicted for held-out samples that are correct; for guarantees.
+    )
+    empty: float | None = None  # Fraction of the held-out samples without predicted labels; for guarantees.
 
     @classmethod
     def fit(
@@ -309,7 +311,7 @@ class SetRule:
         return cls(metric, _macro_thresholds(probabilities[few], frequency, size, often))
 
     def __call__(self, probabilities: np.ndarray) -> np.ndarray:
-        """Margins (m x L) of samples with these probabilities (m x L)."""
+        """Compute margins (m x L) from probabilities (m x L)."""
         if self.metric not in OF_SAMPLES:
             return probabilities - self.threshold
         m, L = probabilities.shape
@@ -319,22 +321,22 @@ class SetRule:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store."""
+        """Convert the rule to arrays and JSON values for a model store."""
         return {"threshold": self.threshold}, {"metric": self.metric, "right": self.right, "empty": self.empty}
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out samples with a known entry, and thresholds that guarantee something on new samples."""
+    """Held-out samples with known entries, from which the thresholds of guarantees are learned."""
 
-    p: np.ndarray  # (n, L): probabilities
-    Y: np.ndarray  # (n, L), bool: labels that are known
-    often: np.ndarray  # (n,): weights of the samples, 1 for the largest
-    entries: np.ndarray  # (n, L): weights of known entries divided by the rate of known entries of their label; else 0
+    p: np.ndarray  # (n, L): Probabilities.
+    Y: np.ndarray  # (n, L), bool: Known labels.
+    often: np.ndarray  # (n,): Weights of the samples, scaled to a maximum of 1.
+    entries: np.ndarray  # (n, L): Weights of known entries divided by the rate of known entries of their label, else 0.
 
     @classmethod
     def of(cls, p: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> Self:
-        """Select the samples with a known entry.
+        """Select the samples with known entries.
 
         p, Y, counts (n, L)
         """
@@ -350,11 +352,11 @@ class HeldOut:
 
     @property
     def most(self) -> float:
-        """Largest inverse rate of known entries: the largest loss of a sample."""
+        """Largest inverse rate of known entries, which is the largest loss of a sample."""
         return float((self.entries / self.often[:, None]).max(initial=1.0))
 
     def thresholds(self, what: str, level: float) -> np.ndarray:
-        """Find the thresholds (L) that guarantee a level of "recall", "recall-macro", "precision" or "precision-micro"."""
+        """Compute the thresholds (L) that guarantee a level of one of `PROMISES`."""
         if what == "recall-macro":
             return self._recall_by_label(level)
         find = {"recall": self._recall, "precision": self._precision, "precision-micro": self._precision_micro}[what]
@@ -377,7 +379,7 @@ class HeldOut:
     def _precision(self, level: float) -> float:
         values, wrong = self._ranked(self.entries * ~self.Y)
         loss = np.cumsum(wrong, axis=1) / np.arange(1, wrong.shape[1] + 1)
-        loss[:, :-1][just_below(values[:, :-1]) < values[:, 1:]] = 0  # a threshold does not separate equal values
+        loss[:, :-1][just_below(values[:, :-1]) < values[:, 1:]] = 0  # No threshold separates equal values.
         lost = np.diff(np.maximum.accumulate(loss, axis=1), axis=1, prepend=0.0)
         order = np.argsort(-values, axis=None, kind="stable")
         values, total = values.ravel()[order], self.often.sum() + 1
@@ -388,7 +390,7 @@ class HeldOut:
 
     def _precision_micro(self, level: float) -> float:
         values, known = self._ranked(self.entries)
-        excess = known * level - self._ranked(self.entries * self.Y)[1]  # weight times (wrong - (1 - level))
+        excess = known * level - self._ranked(self.entries * self.Y)[1]  # Weight times (wrong - (1 - level)).
         squares = np.diff(np.cumsum(excess, axis=1) ** 2, axis=1, prepend=0.0)
         weight = np.broadcast_to(self.often[:, None], values.shape)
         order = np.argsort(-values, axis=None, kind="stable")
@@ -407,18 +409,19 @@ class HeldOut:
             return -1.0
         if failed[0] == 0:
             return 1.0
-        # One step before the zero of the test, interpolated: a small change of the test changes the threshold little.
+        # Interpolate the zero of the test and go back by one step, so that small changes of the test change the
+        # threshold only slightly.
         before, after = test[failed[0] - 1 : failed[0] + 1]
         place = max(0.0, failed[0] - 1 - after / (after - before))
         return float(np.interp(place, np.arange(len(thresholds)), thresholds))
 
     def _ranked(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sort the probabilities of every sample in falling order, and `part` (n x L) alike."""
+        """Sort the probabilities of every sample in descending order, and `part` (n x L) in the same order."""
         order = np.argsort(-self.p, axis=1, kind="stable")
         return np.take_along_axis(self.p, order, axis=1), np.take_along_axis(part, order, axis=1)
 
     def right_and_empty(self, thresholds: np.ndarray) -> tuple[float | None, float]:
-        """Estimate the fraction of given labels that are right, None if none is given, and of samples that are given none."""
+        """Estimate the fraction of predicted labels that are correct (None if none), and of samples with empty sets."""
         given = self.p > thresholds
         total = float(self.entries[given].sum())
         right = float(self.entries[given & self.Y].sum()) / total if total else None
@@ -428,11 +431,11 @@ class HeldOut:
 _ONE_SIDED = 1.2815515655446004
 """Quantile of the normal distribution for a probability of 90 %."""
 _FRACTIONS = 1.05 ** -np.arange(280.0)[::-1]
-"""Fractions of the entries that the tested thresholds of a guarantee of micro precision give."""
+"""Fractions of entries that are predicted at the tested thresholds of a guarantee of micro precision."""
 
 
 def _found(p: np.ndarray, parts: np.ndarray, needed: float) -> float:
-    """Find the highest threshold above which the parts of the entries sum to `needed`: 1 if it needs none, -1 if all."""
+    """Find the highest threshold above which `parts` sum to `needed`; 1 if no entry is needed, -1 if all are needed."""
     rounding = 1e-9 * (1 + parts.sum())
     if needed <= rounding:
         return 1.0
@@ -442,14 +445,16 @@ def _found(p: np.ndarray, parts: np.ndarray, needed: float) -> float:
 
 
 def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: np.ndarray | None) -> np.ndarray:
-    """Half of the expected F1 of every label (L), as probabilities that do not know whether the label occurs."""
+    """Compute thresholds (L): half of the expected F1 of each label, converted to unconditional probabilities."""
     occurs = -np.expm1(-size * frequency)
     odds = 1.0 / np.where(occurs > 0, occurs, 1.0)
     q = p * odds / (1 - p + p * odds)
     if counts is None:
         hits, given = np.cumsum(-np.sort(-q, axis=0), axis=0), np.arange(1.0, len(q) + 1)[:, None]
     else:
-        order = np.argsort(-np.where(counts > 0, q, -1.0), axis=0, kind="stable")  # the unknown last: they add nothing
+        order = np.argsort(
+            -np.where(counts > 0, q, -1.0), axis=0, kind="stable"
+        )  # Unknown entries are last and have weight 0.
         often = np.take_along_axis(counts, order, axis=0).astype(np.float64)
         hits, given = np.cumsum(often * np.take_along_axis(q, order, axis=0), axis=0), np.cumsum(often, axis=0)
     f1 = 2 * hits / np.maximum(given + hits[-1], 1e-300)
@@ -458,16 +463,16 @@ def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: n
 
 
 def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
-    """Probabilities (m) above which labels are given, between those of the last label given and the next.
+    """Compute the threshold of each sample (m), between the probabilities of the last predicted label and the next one.
 
-    Labels of equal probability are all given or none. Of numbers of labels with equal expected scores the smallest is chosen.
+    Labels of equal probability are predicted together. Of set sizes with equal expected scores, the smallest is chosen.
     """
     order = -np.sort(-p, axis=1)
     first, total = order[:, 0], order.sum(axis=1)
-    # no label is given whose probability is far below half of the score that the first alone is expected to have
+    # Labels are not predicted if their probability is far below half of the expected score of the first label alone.
     most = max(1, int((order >= 0.5 * (first / (2 + total))[:, None]).sum(axis=1).max()))
     expected = np.stack(list(_expected(order, metric, most)), axis=1)
-    counts = np.arange(metric != "jaccard", most + 1)  # the first score for "jaccard" is that of the empty set
+    counts = np.arange(metric != "jaccard", most + 1)  # For "jaccard", the first score is for the empty set.
     ends = np.column_stack([np.ones(len(p)), order, np.full(len(p), -1.0)])
     separate = (just_below(ends[:, counts]) >= ends[:, counts + 1]) | (counts == 0)
     separate[:, -1] |= ~separate.any(axis=1)
@@ -478,14 +483,17 @@ def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
 
 
 def _expected(order: np.ndarray, metric: str, most: int) -> Iterator[np.ndarray]:
-    """Expected score (m) of the best 1, 2 ... `most` labels; for "jaccard" of none first. `order`: sorted p (m x L)."""
+    """Yield the expected scores (m) of the 1, 2, ..., `most` most probable labels; "jaccard" starts with the empty set.
+
+    order (m, L): probabilities in descending order
+    """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     t, weights = (nodes + 1) / 2, weights / 2
-    absent = 1 - order[:, :, None] * (1 - t)  # E t^y of every label (m x L x nodes)
+    absent = 1 - order[:, :, None] * (1 - t)  # E t^y of every label (m x L x nodes).
     left = absent.prod(axis=1)
     if metric == "jaccard":
         yield np.asarray((1 - order).prod(axis=1))
-        rest = np.cumprod(absent[:, ::-1], axis=1)[:, ::-1]  # of the labels from each on
+        rest = np.cumprod(absent[:, ::-1], axis=1)[:, ::-1]  # Product over each label and all later ones.
         given = np.cumsum(order, axis=1)
         for k in range(1, most + 1):
             beyond = rest[:, k] if k < order.shape[1] else np.ones_like(left)

@@ -1,4 +1,4 @@
-"""From raw label scores to scores that rank labels: means, prior, propensities and per-label scale."""
+"""Convert raw label scores to scores that rank labels, by label means, a prior, propensities and a scale per label."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from dmo.metrics import inverse_propensities
 
 @dataclass(frozen=True)
 class ScoreRule:
-    """scores = (s + intercept - standardize * mean) / deviation^standardize / frequency^prior_power / propensity, per label.
+    """Rule that converts raw label scores to ranking scores.
 
-    With `standardize` and `prior_power` 0 the rule is [KGHA 31] as it stands.
+    The ranking scores of each label are (s + intercept - standardize * mean) / deviation^standardize /
+    frequency^prior_power / propensity. If `standardize` and `prior_power` are 0, the rule is equation 31 of [KGHA].
 
     Parameters
     ----------
     intercept : ndarray of shape (L,)
-        Added label means, or 0.
+        Label means that are added to the scores, or 0.
     mean, deviation : ndarray of shape (L,)
-        Of the leave-one-out scores of the training samples.
+        Mean and standard deviation of the leave-one-out scores of the training samples. The mean includes the
+        intercept.
     frequency : ndarray of shape (L,)
-        Share of training samples that carry the label.
+        Fraction of the training samples that have the label.
     n_train : float
-        Training samples whose labels are known, by their weights: with `frequency` the propensities follow from it.
+        Total weight of the training samples with known labels, which is needed for the propensities.
     standardize : float, default=0.0
-        From 0 to 1.
+        Exponent of the standard deviation, from 0 to 1.
     prior_power : float, default=0.0
-        From 0 to 1.
+        Exponent of the frequency, from 0 to 1.
     propensity : bool, default=False
-        Divide by the propensities.
+        Whether to divide by the propensities.
 
     Examples
     --------
@@ -65,36 +67,36 @@ class ScoreRule:
         propensity: bool = False,
         counts: np.ndarray | None = None,
     ) -> ScoreRule:
-        """Learn the rule from held-out scores.
+        """Learn the rule from leave-one-out scores.
 
         Parameters
         ----------
         frequency : ndarray of shape (L,)
-            Of the labels.
+            Frequencies of the labels.
         n_train : float
-            Training samples, by their weights.
+            Total weight of the training samples.
         loo : ndarray of shape (n, L) or None
-            Leave-one-out scores, needed where standardize > 0.
+            Leave-one-out scores. With None, scores are not standardized.
         intercept : bool
-            Add the label means.
+            Whether to add the label means.
         standardize : float, default=0.0
-            From 0 to 1.
+            Exponent of the standard deviation, from 0 to 1.
         prior_power : float, default=0.0
-            From 0 to 1.
+            Exponent of the frequency, from 0 to 1.
         propensity : bool, default=False
-            Divide scores by propensities.
+            Whether to divide scores by propensities.
         counts : ndarray of shape (n,) or None, default=None
-            How often every sample counts; None: once.
+            Sample weights. By default, all weights are 1.
 
         Returns
         -------
         ScoreRule
-            The rule.
+            Fitted rule.
 
         Raises
         ------
         UserError
-            For a power out of range.
+            If an exponent is not between 0 and 1.
         """
         if loo is None or not standardize:
             mean, deviation, standardize = np.zeros_like(frequency), np.ones_like(frequency), 0.0
@@ -114,51 +116,51 @@ class ScoreRule:
         prior_power: float,
         propensity: bool = False,
     ) -> ScoreRule:
-        """Make the rule from statistics of the raw held-out scores, before the intercept; a constant label keeps its scale.
+        """Create the rule from statistics of the raw held-out scores; constant scores are not scaled.
 
         Parameters
         ----------
         frequency : ndarray of shape (L,)
-            Of the labels.
+            Frequencies of the labels.
         n_train : float
-            Training samples, by their weights.
+            Total weight of the training samples.
         mean : ndarray of shape (L,)
-            Of the scores.
+            Means of the scores, without intercept.
         deviation : ndarray of shape (L,)
-            Of the scores.
+            Standard deviations of the scores.
         intercept : bool
-            Add the label means.
+            Whether to add the label means.
         standardize : float
-            From 0 to 1.
+            Exponent of the standard deviation, from 0 to 1.
         prior_power : float
-            From 0 to 1.
+            Exponent of the frequency, from 0 to 1.
         propensity : bool, default=False
-            Divide scores by propensities.
+            Whether to divide scores by propensities.
 
         Returns
         -------
         ScoreRule
-            The rule.
+            Fitted rule.
 
         Raises
         ------
         UserError
-            For a power out of range.
+            If an exponent is not between 0 and 1.
         """
         for what, value in (("standardize", standardize), ("prior_power", prior_power)):
             if not 0 <= value <= 1:
-                raise UserError(f"{what} = {value}; needed is a power between 0 and 1")
+                raise UserError(f"{what} = {value}; expected a number between 0 and 1")
         added = frequency if intercept else np.zeros_like(frequency)
         scale = scale_of(mean, deviation)
         return cls(added, mean + added, scale, frequency, float(n_train), standardize, prior_power, propensity)
 
     @property
     def seen(self) -> np.ndarray:
-        """Whether any training sample carries the label (L)."""
+        """Mask (L) of the labels that occur in training samples."""
         return self.frequency > 0
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Apply to raw scores (m x L); labels without a training sample get the lowest scores of their row."""
+        """Convert raw scores (m x L) to ranking scores; labels without training samples are last in each row."""
         shift = self.intercept - self.standardize * self.mean
         out = scores + shift if shift.any() else scores
         if self.standardize:
@@ -170,55 +172,57 @@ class ScoreRule:
         return unseen_last(out, self.seen)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the rule for a model store.
+        """Convert the rule to arrays and JSON values for a model store.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            The statistics.
+            Statistics of the labels.
         meta : dict
-            Samples and powers, JSON.
+            Number of samples, exponents and `propensity`, as JSON values.
         """
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
         return arrays, {key: getattr(self, key) for key in ("n_train", "standardize", "prior_power", "propensity")}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
-        """Make the rule that `to_arrays` described.
+        """Create a rule from the result of `to_arrays`.
 
         Parameters
         ----------
         arrays : dict of str to ndarray
-            The statistics.
+            Statistics of the labels.
         meta : dict
-            Samples and powers, JSON.
+            Number of samples, exponents and `propensity`, as JSON values.
 
         Returns
         -------
         ScoreRule
-            The rule.
+            Restored rule.
         """
-        # a rule of before kept the number of samples where it divided by propensities alone
+        # Older rules have no `propensity`, and a positive `n_train` only if they divided by propensities.
         return cls(**arrays, **({"propensity": meta["n_train"] > 0} | meta))
 
 
 _LOWEST = -1e6
-"""Below scores of labels, which are around 0 and 1, also divided by the frequency of a label of a million samples."""
+"""Score below all label scores, which are around 0 and 1, even if divided by a label frequency of one in a million."""
 
 
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Put every label without a training sample below the others of its row.
+    """Lower the scores of labels without training samples below all other scores of the row.
 
     scores (m, L); seen (L,) -> (m, L)
     """
-    # Nothing is known of such a label, but its raw score, 0, would rank above the negative scores of the others. It
-    # gets a finite score, so that means and sorts of scores stay defined, the same in all rows, so that it ranks no
-    # sample above another (AUC 1/2); but one below its own row's where that has scores as low, so that blocks of rows
+    # The raw score of such a label is 0, which would rank it above labels with negative scores. The new score is
+    # finite, so that means and sorting remain defined. It is the same in all rows, so that it does not rank samples
+    # (AUC 1/2). Only rows with equally low scores get a lower one. It depends only on the row, so that blocks of rows
     # do not matter.
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)
-    gap = np.where(least == most, 1.0, most - least) + np.abs(least)  # far more than the rounding of `least`
+    gap = np.where(least == most, 1.0, most - least) + np.abs(
+        least
+    )  # Much larger than the floating-point error of `least`.
     out = scores.copy()
     out[:, ~seen] = np.minimum(least - gap, _LOWEST)[:, None]
     return out

@@ -1,4 +1,4 @@
-"""ARFF files, dense and sparse, plain or compressed, and the XML label lists that Mulan puts beside them."""
+"""Read ARFF files, dense or sparse, plain or compressed, and the XML label lists of Mulan."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
 _PAIR = re.compile(r"(\S+)\s+(.*)")
-_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL adds the range
-_MISSING = ("?", "<null>")  # Weka's and KEEL's mark of a missing value
-_LONGEST = 1 << 24  # bytes of a label list: the longest public ones have some hundred kilobytes
+_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add the range.
+_MISSING = ("?", "<null>")  # Missing value markers of Weka and KEEL.
+_LONGEST = 1 << 24  # Maximum bytes of a label list; the largest public lists have some hundred kilobytes.
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column of an ARFF file.
+    """Column of an ARFF file.
 
-    A nominal value is read as the number it is where all values of the attribute are numbers, else as its position in
-    `values`. A missing value ("?") is NaN.
+    If all values of a nominal attribute are numbers, they are read as numbers. Otherwise, each value is read as its
+    position in `values`. Missing values ("?") become NaN.
 
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the attribute.
     values : tuple of str, default=None
-        The declared values of a nominal attribute; None: numeric, or text.
+        Declared values of a nominal attribute, or None for numeric and text attributes.
     text : bool, default=False
-        The attribute is a string or a date, whose values are not read.
+        Whether the attribute has type string or date. Its values are not read.
 
     Examples
     --------
@@ -55,29 +55,32 @@ class Attribute:
 
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:
-        """The declared values as numbers; None for a numeric attribute, or where one is no number."""
+        """Declared values as numbers, or None if the attribute is not nominal or a value is not a number."""
         found = [to_number(value) for value in self.values or ()]
         return None if self.values is None or None in found else tuple(value for value in found if value is not None)
 
     @property
     def categories(self) -> tuple[float, ...] | None:
-        """The codes of values without an order: of a nominal attribute, unless these are two numbers; else None."""
+        """Codes of the values of a categorical attribute, or None for other attributes.
+
+        Nominal attributes are categorical unless they have at most two values and these are numbers.
+        """
         if self.values is None or (self.numbers is not None and len(self.values) <= 2):
             return None
         return tuple(map(float, range(len(self.values)))) if self.numbers is None else self.numbers
 
     def code(self, text: str) -> float | None:
-        """Read a field of this column.
+        """Convert a field of the column to a number.
 
         Parameters
         ----------
         text : str
-            The field, without quotes.
+            Field without quotes.
 
         Returns
         -------
         float or None
-            The number that it is read as; None where it is no value of this attribute.
+            Number, or None if the text is not a valid value of the attribute.
         """
         if self.text or text in _MISSING:
             return np.nan
@@ -89,20 +92,20 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Arff:
-    r"""The header of an ARFF file, and its rows block by block.
+    r"""ARFF file with a parsed header, whose rows are read block by block.
 
     Attributes
     ----------
     path : Path
-        The file.
+        Path of the file.
     relation : str
-        Its title.
+        Title from the @relation line.
     attributes : tuple of Attribute
-        Its d columns.
+        The d columns.
     first : int
-        The number of the @data line.
+        Line number of @data.
     outputs : tuple of str
-        Names of the columns that KEEL's @outputs calls outputs.
+        Names of the output columns from the @outputs line of KEEL files.
 
     Examples
     --------
@@ -122,17 +125,17 @@ class Arff:
 
     @property
     def names(self) -> list[str]:
-        """The names of the d columns."""
+        """Names of the d columns."""
         return [attribute.name for attribute in self.attributes]
 
     @property
     def label_count(self) -> int:
-        """How many columns the title calls labels, as MEKA's do ("music: -C 6"): the first, or, negative, the last; or 0."""
+        """Number of label columns in a MEKA title such as "music: -C 6", negative for the last columns; 0 if absent."""
         found = re.search(r"-C\s+(-?\d+)", self.relation)
         return int(found[1]) if found else 0
 
     def columns(self, names: Sequence[str]) -> np.ndarray:
-        """Find columns by their names.
+        """Return the positions of columns by name.
 
         Parameters
         ----------
@@ -142,29 +145,30 @@ class Arff:
         Returns
         -------
         ndarray of shape (len(names),), intp
-            Their positions.
+            Positions of the columns.
 
         Raises
         ------
         DataError
-            Where one is missing.
+            If a column does not exist.
         """
         position = {name: i for i, name in enumerate(self.names)}
         missing = [name for name in names if name not in position]
         if missing:
             raise DataError(
                 f"{self.path}: no attribute {missing[0]!r} above line {self.first} ({len(missing)} of {len(names)} "
-                "labels are missing), expected every label to be an attribute; take the label list of this file"
+                "labels are missing), expected an attribute for every label; use the label list of this file"
             )
         return np.array([position[name] for name in names], dtype=np.intp)
 
     def split(self, labels: Sequence[str] | int) -> tuple[np.ndarray, np.ndarray]:
-        """Tell the feature columns from the label columns.
+        """Split the columns into features and labels.
 
         Parameters
         ----------
         labels : sequence of str or int
-            Names, or a number as in MEKA's -C option: the first columns, or, negative, the last.
+            Names of the label columns, or their number as in the -C option of MEKA: positive for the first columns,
+            negative for the last.
 
         Returns
         -------
@@ -174,13 +178,14 @@ class Arff:
         Raises
         ------
         DataError
-            Where a name is missing, or the number leaves no features or no labels.
+            If a column does not exist, or the number leaves no features or no labels.
         """
         if isinstance(labels, int):
             d = len(self.attributes)
             if not 0 < abs(labels) < d:
                 raise DataError(
-                    f"{self.path}: has {d} attributes, expected more than the {abs(labels)} labels asked for"
+                    f"{self.path}: has {d} attributes, got {abs(labels)} labels, expected at least one label and one "
+                    "feature"
                 )
             chosen = np.arange(labels) if labels > 0 else np.arange(d + labels, d)
         else:
@@ -193,17 +198,17 @@ class Arff:
         Parameters
         ----------
         size : int, default=4096
-            Rows in a block, at most.
+            Maximum number of rows per block.
 
         Yields
         ------
         ndarray or csr_array of shape (n_b, d), float64
-            CSR where the file is sparse.
+            Block of rows, CSR if the file is sparse.
 
         Raises
         ------
         DataError
-            With the line, where a row is not what the header declares, or no row follows.
+            If a row does not match the header (the message has the line), or there are no rows.
         """
         data = ((n, line) for n, line in lines(self.path) if n > self.first and line and not line.startswith(b"%"))
         sparse: bool | None = None
@@ -227,7 +232,7 @@ class Arff:
 
     def _dense_row(self, number: int, line: bytes) -> np.ndarray:
         if line.startswith(b"{"):
-            raise DataError(f"{self.path}: line {number} is a sparse row, expected a dense one like those above it")
+            raise DataError(f"{self.path}: line {number} is a sparse row, expected a dense row like the rows above")
         texts = self._split(number, decoded(line))
         if len(texts) != len(self.attributes):
             raise DataError(f"{self.path}: line {number} has {len(texts)} values, expected {len(self.attributes)}")
@@ -250,7 +255,7 @@ class Arff:
         return matrix
 
     def _sparse_fast(self, block: list[tuple[int, bytes]]) -> tuple[list[int], np.ndarray, np.ndarray] | None:
-        """Counts, columns and values of rows that hold plain numbers only; None where a row needs a closer look."""
+        """Parse sparse rows with plain numbers to counts, columns and values; return None for any other content."""
         counts, tokens = [], list[bytes]()
         for _, line in block:
             body = line[1:-1]
@@ -274,7 +279,7 @@ class Arff:
     def _sparse_row(self, number: int, line: bytes) -> tuple[list[int], list[float]]:
         text = decoded(line)
         if not (text.startswith("{") and text.endswith("}")):
-            raise DataError(f"{self.path}: line {number} is not in braces, expected a sparse row like those above it")
+            raise DataError(f"{self.path}: line {number} is not in braces, expected a sparse row like the rows above")
         columns: list[int] = []
         values: list[float] = []
         body = text[1:-1].strip()
@@ -287,7 +292,7 @@ class Arff:
                 )
             if columns and int(found[1]) <= columns[-1]:
                 raise DataError(
-                    f"{self.path}: line {number} has column {found[1]} after {columns[-1]}, expected rising ones"
+                    f"{self.path}: line {number} has column {found[1]} after {columns[-1]}, expected ascending columns"
                 )
             columns.append(int(found[1]))
             values.append(self._value(number, columns[-1], found[2]))
@@ -296,7 +301,7 @@ class Arff:
     def _split(self, number: int, text: str) -> list[str]:
         fields = _fields(text)
         if fields is None:
-            raise DataError(f"{self.path}: line {number} has a quote without an end, expected values between commas")
+            raise DataError(f"{self.path}: line {number} has an unclosed quote, expected values separated by commas")
         return fields
 
     def _value(self, number: int, column: int, text: str) -> float:
@@ -311,7 +316,7 @@ class Arff:
 
     @cached_property
     def _nominal(self) -> dict[tuple[float, ...] | None, np.ndarray]:
-        """Nominal columns by their values; under None those whose text is no number."""
+        """Positions of nominal columns, grouped by their numbers; the key None is for values that are not numbers."""
         groups: dict[tuple[float, ...] | None, list[int]] = {}
         for i, attribute in enumerate(self.attributes):
             if attribute.values is not None:
@@ -319,7 +324,7 @@ class Arff:
         return {key: np.array(columns) for key, columns in groups.items()}
 
     def _declared(self, values: np.ndarray, columns: np.ndarray | None = None) -> bool:
-        """Whether plainly parsed nominal values are declared ones; no where a nominal attribute has text values."""
+        """Return whether all parsed nominal values are declared; False if a nominal attribute has text values."""
         for numbers, where in self._nominal.items():
             if numbers is None:
                 return False
@@ -329,12 +334,12 @@ class Arff:
         return True
 
     def _check_defaults(self) -> None:
-        """In sparse rows the first declared value is the one left out: it must be the one that reads as 0."""
+        """Raise DataError if the first value of a nominal attribute, which sparse rows omit, is not read as 0."""
         for attribute in self.attributes:
             if attribute.values is not None and attribute.code(attribute.values[0]) != 0:
                 raise DataError(
-                    f"{self.path}: attribute {attribute.name!r} declares {attribute.values[0]} first, expected 0 "
-                    "first in a sparse file, where the first value is the one left out; declare it {0, ...}"
+                    f"{self.path}: attribute {attribute.name!r} declares {attribute.values[0]} first, expected 0, "
+                    "because sparse rows omit the first value; declare the attribute as {0, ...}"
                 )
 
 
@@ -344,22 +349,22 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
     Parameters
     ----------
     path : path-like
-        The file, plain (.arff) or compressed (.arff.xz, .arff.gz, .arff.bz2).
+        Path of the file, plain (.arff) or compressed (.arff.xz, .arff.gz, .arff.bz2).
 
     Returns
     -------
     Arff
-        What the header declares, and the way to the rows.
+        Opened file with its header.
 
     Raises
     ------
     DataError
-        With the line, where the header is not ARFF, an attribute is neither numeric nor nominal, a name appears twice, or
-        @data is missing.
+        If the header is not valid ARFF, an attribute has an unknown type, a name occurs twice, or @data is missing. The
+        message has the line.
 
     References
     ----------
-    Weka's description of the attribute-relation file format.
+    Attribute-relation file format, documentation of Weka.
 
     Examples
     --------
@@ -391,8 +396,8 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
                 raise DataError(f"{path}: line {number} declares {attribute.name!r} again, expected each name once")
             attributes[attribute.name] = attribute
         else:
-            raise DataError(f"{path}: line {number} begins {text[:40]!r}, expected @relation, @attribute or @data")
-    raise DataError(f"{path}: ends after line {number} without @data; the file is truncated or of another format")
+            raise DataError(f"{path}: line {number} begins with {text[:40]!r}, expected @relation, @attribute or @data")
+    raise DataError(f"{path}: ends after line {number} without @data; the file is truncated or has another format")
 
 
 def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None = None) -> tuple[Block, np.ndarray]:
@@ -401,22 +406,22 @@ def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None =
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
     labels : sequence of str or int, default=None
-        Which columns are outputs: names (see `read_label_list`), or a number (the first ones, or, negative, the last ones;
-        several numeric outputs of a regression set too); None: no outputs, L = 0.
+        Columns that are labels or regression targets: names (see `read_label_list`), or their number, positive for the
+        first columns and negative for the last. With None, Y has no columns.
 
     Returns
     -------
     X : ndarray or csr_array of shape (n, d), float64
-        Features, CSR where the file is sparse.
+        Features, CSR if the file is sparse.
     Y : ndarray of shape (n, L), float64
-        Outputs.
+        Labels or regression targets.
 
     Raises
     ------
     DataError
-        As `open_arff` and `Arff.blocks`.
+        See `open_arff` and `Arff.blocks`.
 
     Examples
     --------
@@ -445,12 +450,12 @@ def _attribute(where: str, name: str, kind: str) -> Attribute:
     body = kind[1:-1].strip()
     fields = _fields(body)
     if fields is None or not all(fields):
-        raise DataError(f"{where} declares {name!r} as {kind[:40]!r}, expected values between commas")
+        raise DataError(f"{where} declares {name!r} as {kind[:40]!r}, expected values separated by commas")
     return Attribute(name, tuple(map(_unquote, fields)))
 
 
 def _fields(text: str) -> list[str] | None:
-    """The texts between commas, quotes (which protect commas) kept; None where a quote has no end."""
+    """Split text at commas outside of quotes, and keep the quotes; return None if a quote is unclosed."""
     if "'" not in text and '"' not in text:
         return [part.strip() for part in text.split(",")]
     fields, position = [], 0
@@ -472,22 +477,22 @@ def _unquote(text: str) -> str:
 
 
 def read_label_list(path: str | os.PathLike[str]) -> list[str]:
-    """Read the label names of one of Mulan's XML files, in its order (of a hierarchy: every node).
+    """Read the label names from a Mulan XML file, in order; all nodes of a hierarchy are labels.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
 
     Returns
     -------
     list of str
-        The names.
+        Label names.
 
     Raises
     ------
     DataError
-        With line and column where it is not XML, and where it holds no label.
+        If the file is not valid XML (the message has line and column) or has no labels.
 
     Examples
     --------
@@ -505,12 +510,12 @@ def read_label_list(path: str | os.PathLike[str]) -> list[str]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         line, column = error.position
-        raise DataError(f"{path}: not XML in line {line}, column {column}, expected a Mulan label list") from None
-    except (ValueError, LookupError) as error:  # an encoding that Python cannot read
-        raise DataError(f"{path}: not XML ({error}), expected a Mulan label list") from None
+        raise DataError(f"{path}: not valid XML in line {line}, column {column}, expected a Mulan label list") from None
+    except (ValueError, LookupError) as error:  # Python does not support the encoding.
+        raise DataError(f"{path}: not valid XML ({error}), expected a Mulan label list") from None
     names = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names or None in names:
         raise DataError(
-            f'{path}: the root <{root.tag.rpartition("}")[2]}> holds no <label name="...">, expected a Mulan label list'
+            f'{path}: the root <{root.tag.rpartition("}")[2]}> has no <label name="...">, expected a Mulan label list'
         )
     return [name for name in names if name is not None]

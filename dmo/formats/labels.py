@@ -1,4 +1,4 @@
-"""Labels in any form that people keep them: the one reader of labels for tables, images and answers."""
+"""Read labels in any supported form, for tables, images and annotations."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from dmo.formats.schema import (
 )
 
 Kind = Literal["labels", "classes", "targets"]
-"""0 and 1 for every label; one class a sample; real targets."""
+"""Kind of the target: 0 and 1 for every label, one class per sample, or regression targets."""
 _CLASSES, _EACH, _APART = 20, 5, 3
-"""Distinct whole numbers up to which a column holds classes; beyond, the samples of every class, and the number of possible
-codes per class, from which codes are classes."""
+"""A column of integers has classes if it has at most `_CLASSES` distinct values. With more values, it also has classes
+if each occurs at least `_EACH` times and their range is at least `_APART` times their number, as for codes."""
 _DIGITS = 15
-"""Digits that float64 holds of every integer."""
+"""Number of decimal digits up to which float64 represents every integer exactly."""
 _TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}]+)""")
 
 
 def label_matrix(
     where: str, given: Any, options: TableOptions | None = None, notes: list[str] | None = None
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Build a label matrix from labels in any form; it is CSR if that is smaller than an array.
+    """Build a label matrix from labels in any form; the result is CSR if this needs less memory.
 
     -> labels (n, L)
     """
@@ -61,7 +61,7 @@ def label_matrix(
             found, real = checked_numbers(where, array, None, options)
             return found, None, "targets" if real else "labels"
         array = dense(rows(array)) if len(array.shape) == 2 else np.asarray(array)
-        given = pd.Series(array.ravel()).to_frame()  # MATLAB writes a vector as one row or one column
+        given = pd.Series(array.ravel()).to_frame()  # Vectors in MATLAB files have one row or one column.
     if given.shape[1] == 1:
         found, labels, kind = _of_one_column(where, given.iloc[:, 0], options, notes)
         return packed(found), labels, kind
@@ -70,27 +70,28 @@ def label_matrix(
     words = [name for name, values in zip(names, parts) if values is None]
     if len(words) > 1 and len(words) == len(names):
         raise DataError(
-            f"{where}: columns {' and '.join(map(repr, words[:3]))} hold classes; name one column at a time, for a model "
-            f"of each (--label-columns {words[0]}), or write one 0/1 column per class, as pandas.get_dummies does"
+            f"{where}: columns {' and '.join(map(repr, words[:3]))} have classes, expected a single column; fit one "
+            f"model per column (--label-columns {words[0]}), or write one 0/1 column per class, for example with "
+            "pandas.get_dummies"
         )
     if words:
         cells = given[words[0]]
         first = next(str(value) for value in cells if is_list(value) or not pd.isna(value))
         raise DataError(
-            f"{where}: column {words[0]!r} holds words ({first[:40]!r}), expected 0 and 1 or numbers in every column of "
-            "labels; pass the names of the samples as id, or the label columns alone"
+            f"{where}: column {words[0]!r} has text ({first[:40]!r}), expected 0 and 1 or numbers in every label "
+            "column; pass the column with the sample ids as id, or pass only the label columns"
         )
     values = _ColumnRows([part for part in parts if part is not None])
     found, real = checked_numbers(where, values, names, options)
     if real and len(np.unique(found[~np.isnan(found)])) <= _CLASSES and whole_numbers(found.ravel()):
         notes.append(
-            f"{where}: {len(names)} columns of whole numbers are read as real targets; name one column for classes"
+            f"{where}: {len(names)} columns of integers are read as regression targets; pass one column for classes"
         )
     return found, names, "targets" if real else "labels"
 
 
 class _ColumnRows(ByRows):
-    """Columns of different types as a row source: a few unknown cells do not make floats of all columns."""
+    """Row source of columns with different types, so that a few unknown cells do not turn all columns into floats."""
 
     def __init__(self, columns: Sequence[np.ndarray]):
         self.columns, self.dtype = columns, np.result_type(*columns)
@@ -101,17 +102,17 @@ class _ColumnRows(ByRows):
 
 
 def _narrow(values: np.ndarray | None) -> np.ndarray | None:
-    """Numbers as bytes if all of them are 0 or 1."""
+    """Convert numbers to bytes if all of them are 0 or 1."""
     return values if values is None or not ((values == 0) | (values == 1)).all() else values.astype(np.uint8)
 
 
 def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes: list[str]) -> np.ndarray | None:
-    """The numbers of a column, words for true and false as 1 and 0; None for other words and for lists."""
+    """Return the numbers of a column, with true and false as 1 and 0; return None for other text and for lists."""
     values = typed_numbers(column, options.missing)
     if values is not None or has_lists(column):
         return values
     if (cells := text_cells(column)) is None:
-        raise DataError(f"{where}: column {name!r} holds dates, expected labels or numbers; leave it out")
+        raise DataError(f"{where}: column {name!r} has dates, expected labels or numbers; leave it out")
     if options.types.get(name) in ("category", "labels"):
         return None
     values = numbers(cells, options.missing)
@@ -131,17 +132,17 @@ def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes
 
 
 def numbers_alone(cell: str) -> bool:
-    """Tell whether a cell is a number."""
+    """Return whether a cell is a number."""
     import pyarrow as pa
 
     return numbers(pa.array([cell])) is not None
 
 
 def label_sets(where: str, given: Any, options: TableOptions | None = None) -> list[list[str]]:
-    """Read the labels of every sample by name, in any form that `label_matrix` reads; none if they are not known."""
+    """Return the label names of every sample, from any form that `label_matrix` reads; unknown labels are omitted."""
     Y, names, kind = label_matrix(where, given, options)
     if kind == "targets":
-        raise DataError(f"{where}: holds real numbers, expected labels: 0 and 1, classes, or lists of names")
+        raise DataError(f"{where}: has real numbers, expected labels: 0 and 1, classes, or lists of names")
     named = np.array([str(j) for j in range(Y.shape[1])] if names is None else names, dtype=object)
     labels = scipy.sparse.csr_array(Y == 1)
     return [named[own].tolist() for own in np.split(labels.indices, labels.indptr[1:-1])]
@@ -150,17 +151,17 @@ def label_sets(where: str, given: Any, options: TableOptions | None = None) -> l
 def checked_numbers(
     where: str, array: Any, names: Sequence[str] | None, options: TableOptions | None = None
 ) -> tuple[Block, bool]:
-    """(0 and 1, or targets; whether they are targets); DataError for an infinite cell, and if nothing is known.
+    """Return labels 0 and 1 or regression targets, and whether they are targets; only one block is in memory as floats.
 
-    array (n, L): any row source, of which one block is in memory as floats
+    Raises DataError if a cell is infinite or all cells are missing. array (n, L): any row source
     """
-    # Several columns of -1 and 1 are labels, as MATLAB's sets write them.
+    # Several columns of -1 and 1 are labels, which is common in MATLAB data sets.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
     if isinstance(array, np.ndarray) or scipy.sparse.issparse(array):
         array = rows(array)
     if scipy.sparse.issparse(array):
-        if 0 in marks:  # every entry that is not stored is unknown
+        if 0 in marks:  # Entries that are not stored are unknown.
             array = array.toarray()
         elif not array.has_canonical_format:
             array = array.copy()
@@ -181,7 +182,8 @@ def checked_numbers(
             continue
         for i, j, value in _places(block, np.isinf(cells)):
             raise DataError(
-                f"{where}: the cell in row {first + i}, {place(j)} is {value}; fill it, or leave the sample out"
+                f"{where}: row {first + i}, {place(j)} is {value}, expected a finite number; correct it, or leave the "
+                "sample out"
             )
         gaps = np.isnan(cells)
         other = (cells != 0) & (cells != 1) & ~gaps
@@ -192,17 +194,17 @@ def checked_numbers(
         if odd is None:
             odd = next(((first + i, j, value) for i, j, value in _places(block, other)), None)
     if unknown == n * L:
-        raise DataError(f"{where}: every cell is missing, expected labels of some samples")
+        raise DataError(f"{where}: all cells are missing, expected labels for some samples")
     forced = names is not None and all(options.types.get(name) == "number" for name in names)
     signed = L > 1 and not zeros and others == negative and not forced
     if odd is not None and not signed:
         if L > 1 and not forced and ones + zeros > others and all_marks:
             i, j, value = odd
             mark = exact(value)
-            kinds = "" if names is None else f", or --type {names[j]}=number for each column of real targets"
+            kinds = "" if names is None else f", or --type {names[j]}=number for each column of regression targets"
             raise DataError(
-                f"{where}: row {i}, {place(j)} is {mark} among labels of 0 and 1; pass --missing {mark} (missing={mark!r}) "
-                f"if it marks unknown labels{kinds}"
+                f"{where}: row {i}, {place(j)} is {mark}, expected 0 or 1 as in most cells; pass --missing {mark} "
+                f"(missing={mark!r}) if it marks unknown labels{kinds}"
             )
         if isinstance(array, np.ndarray) and array.dtype == np.float64 and not marks:
             return array, True
@@ -215,7 +217,7 @@ def checked_numbers(
 
 
 def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """First row, and a block of rows with NaN for the marks of missing values."""
+    """Yield the first row index of each block, and the block with NaN instead of missing value markers."""
     for where in cell_blocks(array.shape):
         block = rows(array, where)
         if marks or block.dtype.kind not in "buif":
@@ -227,7 +229,7 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
 
 
 def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    """Row, column and value of the chosen cells of a block; of a sparse one `chosen` marks stored cells."""
+    """Yield row, column and value of the selected cells; for sparse blocks, `chosen` refers to the stored cells."""
     for at in np.argwhere(chosen):
         if scipy.sparse.issparse(block):
             row = int(np.searchsorted(block.indptr, at[0], side="right")) - 1
@@ -237,20 +239,20 @@ def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
 
 
 def _of_signs(block: Any) -> Any:
-    """0 and 1 for -1 and 1; NaN stays."""
+    """Convert -1 and 1 to 0 and 1, and keep NaN."""
     values = dense(block)
     return np.where(np.isnan(values), values, values > 0) if values.dtype.kind == "f" else values > 0
 
 
 def _is_sentinel(value: float) -> bool:
-    """Whether a number among labels of 0 and 1 looks like a mark of missing values: negative, or nines."""
+    """Return whether an integer looks like a missing value marker: it is negative or has only the digit 9."""
     return value == int(value) and (value < 0 or set(str(int(value))) == {"9"})
 
 
 def _of_one_column(
     where: str, column: Any, options: TableOptions, notes: list[str]
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Labels of one column: lists, classes, or one target. Numbers 0 and 1 alone are named by the column."""
+    """Read labels from a single column of lists, classes or numbers."""
     name = column.name if isinstance(column.name, str) else None
     forced = options.label_kind(str(name))
     if has_lists(column):
@@ -268,22 +270,22 @@ def _of_one_column(
     if values is not None:
         return _of_numbers(where, name, values, cells, options, notes)
     if not levels:
-        raise DataError(f"{where}: every cell is missing, expected labels of some samples")
+        raise DataError(f"{where}: all cells are missing, expected labels for some samples")
     sets, several = [[level] for level in levels], False
     if forced != "category":
         sets, several = _cut(where, str(name), levels, codes, options, notes)
-    found, names = _indicator([*sets, []])  # the last row is that of cells without a code
+    found, names = _indicator([*sets, []])  # The last row is for missing cells.
     found, gap = found[np.where(codes < 0, len(sets), codes)], np.flatnonzero(codes < 0)
     if (
         several and len(gap) and cells is not None
-    ):  # an empty cell lists no label, other marks of missing cells say that nobody knows
+    ):  # An empty cell means no labels; other missing value markers mean unknown labels.
         empty = cells.take(gap).fill_null("").to_pylist()
         gap = gap[[bool(cell.strip()) for cell in empty]]
     return unknown_rows(found, gap), names, "labels" if several else "classes"
 
 
 def _is_long(column: Any) -> bool:
-    """Whether integers of a column have more digits than float64."""
+    """Return whether a column has integers that float64 cannot represent exactly."""
     known = column.dropna() if column.dtype.kind in "iu" else column[:0]
     return bool(len(known) and max(abs(int(known.min())), abs(int(known.max()))) > 1 << 53)
 
@@ -291,7 +293,7 @@ def _is_long(column: Any) -> bool:
 def _of_numbers(
     where: str, name: str | None, values: np.ndarray, cells: Any, options: TableOptions, notes: list[str]
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Classes or one target from the numbers of a column; classes are named by the text of the cells."""
+    """Convert a column of numbers to classes, one label or one target; the class names are the text of the cells."""
     called = name or "label"
     forced = options.label_kind(called)
     found, real = checked_numbers(where, values[:, None], [called], options)
@@ -319,7 +321,7 @@ def _of_numbers(
     if len(odd) == 1 and _is_sentinel(odd[0]) and {0, 1} <= {*levels}:
         mark = exact(odd[0])
         notes.append(
-            f"{where}: {called!r} has the classes 0, 1 and {mark}; if {mark} marks unknown labels: --missing {mark}"
+            f"{where}: {called!r} has the classes 0, 1 and {mark}; pass --missing {mark} if {mark} marks unknown labels"
         )
     if not (forced == "category" or _are_classes(where, called, levels, codes, len(values), texts, notes)):
         return found, [called], "targets"
@@ -327,8 +329,8 @@ def _of_numbers(
     if twice is not None:
         if forced != "category":
             raise DataError(
-                f"{where}: column {called!r} writes one number as {twice[0]!r} and as {twice[1]!r}; write it alike, or pass "
-                f"--type {called}=category for a class each"
+                f"{where}: column {called!r} has the same number as {twice[0]!r} and as {twice[1]!r}; use one "
+                f"spelling, or pass --type {called}=category to get a class for each"
             )
         return _of_one_column(where, _as_text(name, cells), options, notes)
     ends = np.concatenate([[0], np.cumsum(known)])
@@ -351,7 +353,7 @@ def _are_classes(
     texts: Sequence[Collection[str]],
     notes: list[str],
 ) -> bool:
-    """Whether numbers are classes: few whole numbers, leading zeros, all numbers from 0 or 1 on, or codes far apart."""
+    """Return whether numbers are classes: few integers, leading zeros, consecutive from 0 or 1, or spaced codes."""
     if len(levels) >= n or not np.all(levels == np.round(levels)):
         return False
     if len(levels) <= _CLASSES or any(re.match(r"\s*0\d", text) for one in texts for text in one):
@@ -359,27 +361,27 @@ def _are_classes(
     least, possible = int(np.bincount(codes).min()), levels[-1] - levels[0] + 1
     if levels[0] in (0, 1) and possible == len(levels) and least > 1:
         return True
-    either = f"{where}: column {name!r} holds {len(levels)} different whole numbers in {len(codes)} rows"
+    either = f"{where}: column {name!r} has {len(levels)} different integers in {len(codes)} rows"
     if 2 * len(levels) > len(codes):
-        notes.append(f"{either}: read as a real target (classes: --type {name}=category)")
+        notes.append(f"{either}, read as a regression target (for classes: --type {name}=category)")
         return False
     if least >= _EACH and possible >= _APART * len(levels):
-        notes.append(f"{either}: read as classes (real target: --type {name}=number)")
+        notes.append(f"{either}, read as classes (for a regression target: --type {name}=number)")
         return True
     raise DataError(
-        f"{either}, which may be codes of classes or a real target; pass --type {name}=category or --type {name}=number "
-        f"(types={{{name!r}: 'category'}})"
+        f"{either}, which can be class codes or a regression target; pass --type {name}=category or "
+        f"--type {name}=number (types={{{name!r}: 'category'}})"
     )
 
 
 def _named(cell: Collection[Any]) -> list[str]:
-    """The labels that a typed list holds; of objects, as Annif writes them, their address or name."""
+    """Return the labels of a typed list; JSON objects, as in files of Annif, are represented by their URI or name."""
     found = []
     for part in cell:
         if isinstance(part, Mapping):
             key = next((key for key in ("uri", "name", "label", "id") if key in part), None)
             if key is None:
-                raise DataError(f"labels: a cell lists the object {str(dict(part))[:60]!r}, expected names of labels")
+                raise DataError(f"labels: a cell has the object {str(dict(part))[:60]!r}, expected label names")
             part = part[key]
         found.append(exact(part))
     return found
@@ -388,7 +390,7 @@ def _named(cell: Collection[Any]) -> list[str]:
 def _cut(
     where: str, name: str, levels: Sequence[str], codes: np.ndarray, options: TableOptions, notes: list[str]
 ) -> tuple[list[list[str]], bool]:
-    """(the labels in every distinct cell, whether cells list labels)."""
+    """Split the distinct cells into labels; also return whether cells are lists of labels."""
     if (separator := options.label_separator(levels)) is not None:
         return split_cells(levels, separator)
     if all(is_bracketed(level) for level in levels):
@@ -398,7 +400,7 @@ def _cut(
     if any(is_bracketed(level) and level.strip()[0] == "[" for level in levels):
         odd = next(j for j, level in enumerate(levels) if not is_bracketed(level))
         raise DataError(
-            f"{where}: column {name!r} holds lists such as ['a', 'b'] as text, row {int(np.flatnonzero(codes == odd)[0])} is "
+            f"{where}: column {name!r} has lists such as ['a', 'b'], but row {int(np.flatnonzero(codes == odd)[0])} is "
             f"{levels[odd][:40]!r}; write every cell as a list, or pass --type {name}=category"
         )
     mark = _separator(where, name, levels, notes)
@@ -408,7 +410,7 @@ def _cut(
 
 
 def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
-    """The labels of a Python or JSON list, or of a NumPy array, that was written as text."""
+    """Parse the labels of a Python or JSON list or NumPy array written as text."""
     import ast
 
     inner = NUMPY.sub(r"\1", cell.strip()[1:-1]).strip()
@@ -429,7 +431,10 @@ def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
 
 
 def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -> str | None:
-    """The mark between the labels of a cell, if cells share parts; a mark inside the name of a class is in that name alone."""
+    """Detect the separator between the labels of a cell, or return None if cells are single labels.
+
+    If cells have no parts in common, the character belongs to the class names.
+    """
     for mark in (*SEPARATORS, " "):
         sets = [[part.strip() for part in level.split(mark) if part.strip()] for level in levels]
         marked = [parts for parts in sets if len(parts) > 1]
@@ -443,22 +448,20 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
         if mark == " ":
             if len(lengths) > 1 and len(counts) < len(levels) and all(counts[p] > 1 or p in alone for p in counts):
                 notes.append(
-                    f"{where}: cells of {name!r} such as {example!r} list labels between spaces (whole cells: --type "
-                    f"{name}=category)"
+                    f"{where}: cells of {name!r} such as {example!r} are split into labels at spaces (for whole cells: "
+                    f"--type {name}=category)"
                 )
                 return mark
             if shared:
                 notes.append(
-                    f"{where}: cells of {name!r} such as {example!r} hold spaces: each is one class (labels between spaces: "
-                    "--separator ' ')"
+                    f"{where}: cells of {name!r} such as {example!r} have spaces and are read as one class each (to "
+                    "split them: --separator ' ')"
                 )
             continue
         if not shared and (mark == "|" or (mark == ";" and not any("; " in level for level in levels))):
-            return mark  # no mark of ordinary text
+            return mark  # The character is unusual in ordinary text.
         if not shared:
-            notes.append(
-                f"{where}: {example!r} in {name!r} is one label (labels between {mark!r}: --separator '{mark}')"
-            )
+            notes.append(f"{where}: {example!r} in {name!r} is read as one label (to split it: --separator '{mark}')")
             continue
         places: dict[str, set[int]] = {}
         for parts in marked:
@@ -468,8 +471,8 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
         if free or any(len(found) > 1 for found in places.values()):
             return mark
         raise DataError(
-            f"{where}: cells of {name!r} such as {example!r} are single labels or lists between {mark!r}; pass --separator "
-            f"'{mark}', or --type {name}=category"
+            f"{where}: cells of {name!r} such as {example!r} can be single labels or lists separated by {mark!r}; pass "
+            f"--separator '{mark}', or --type {name}=category"
         )
     return None
 
@@ -477,7 +480,7 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
 def split_cells(
     cells: Sequence[str], separator: str | None = None, known: Collection[str] = ()
 ) -> tuple[list[list[str]], bool]:
-    """(the labels in every cell, whether there is a mark between them); a cell that is one of the `known` labels is whole."""
+    """Split cells into labels, except for `known` labels; also return whether a separator was used."""
     mark = separator
     if mark is None:
         several = [cell for cell in cells if cell not in known]
@@ -487,7 +490,7 @@ def split_cells(
 
 
 def unknown_rows(labels: Block, where: np.ndarray) -> Block:
-    """Labels with NaN in some rows, or unchanged if `where` is empty."""
+    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
     if not len(where):
         return labels
     if not scipy.sparse.issparse(labels):
@@ -507,7 +510,7 @@ def unknown_rows(labels: Block, where: np.ndarray) -> Block:
 
 
 def is_label_sets(y: Any) -> bool:
-    """Tell whether rows list labels: sets, rows with text in them, or rows of unequal lengths."""
+    """Return whether rows are lists of labels: sets, rows with text, or rows of different lengths."""
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":
@@ -524,7 +527,7 @@ def is_label_sets(y: Any) -> bool:
 def _indicator(sets: Sequence[Collection[str]]) -> tuple[scipy.sparse.csr_array, list[str]]:
     names = sorted({label for row in sets for label in row})
     if not names:
-        raise DataError("no sample has a label, expected some")
+        raise DataError("no sample has a label, expected labels for some samples")
     place = {name: j for j, name in enumerate(names)}
     listed = [sorted({place[label] for label in row}) for row in sets]
     ends = np.concatenate([[0], np.cumsum([len(row) for row in listed])])
@@ -533,7 +536,7 @@ def _indicator(sets: Sequence[Collection[str]]) -> tuple[scipy.sparse.csr_array,
 
 
 def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
-    """Give the class of every sample by its name, None where it is not known.
+    """Return the class name of every sample, or None for samples of unknown class.
 
     labels (n, L) -> (n,)
     """
@@ -541,7 +544,7 @@ def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
         return None
     named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
     if scipy.sparse.issparse(labels):
-        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # a row has its class alone, or NaN
+        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # A row has one class, or only NaN.
         found, known = named[np.append(labels.indices, 0)[first]], known[first]
     else:
         known = ~np.isnan(labels).any(axis=1)

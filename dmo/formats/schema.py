@@ -1,7 +1,7 @@
-"""Types of the columns of a table: decided once from all cells, kept with stores and models, applied to every later table.
+"""Types of the columns of a table, detected from all cells, saved with stores and models, and applied to new tables.
 
-Text is read as text. A column becomes numbers only if every cell is a number or a marker of a missing value, so that the same
-row yields the same numbers in every file.
+Cells are first read as text. A column is converted to numbers only if every cell is a number or a missing value marker.
+Therefore, the same row results in the same numbers in every file.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MISSING = (
     *("null", "NULL", "None", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
 )
-"""Cells that are missing in every column of text, with or without spaces around them; identifiers are missing if empty."""
+"""Cells that mean a missing value in every text column; surrounding spaces are ignored. Only empty ids are missing."""
 TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-"""Words for 1 and 0, in any case."""
+"""Numbers of the words for true and false; upper and lower case are equivalent."""
 LEVELS = 20
-"""Distinct words up to which a column is a category rather than names or texts."""
+"""Number of distinct values up to which a column is always a category, not free text or an identifier."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
-"""A number or a text as NumPy writes it inside of a list."""
+"""NumPy scalar in the text of a list, such as np.float64(1.5)."""
 SEPARATORS = ("|", ";", ",")
-"""Marks between the labels of a sample, of which the first that occurs is taken."""
+"""Separators between the labels of a sample; the first one that occurs is used."""
 _NEVER = "\0"
-"""A mark that no cell holds, so that every cell is one label."""
+"""Separator that does not occur in any cell, so that every cell is a single label."""
 URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 _DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
@@ -50,21 +50,21 @@ _EXPONENT = r"([eE][+-]?\d+)?"
 _NUMBER = {mark: rf"^[+-]?(\d+{mark}?\d*|{mark}\d+){_EXPONENT}$" for mark in (r"\.", ",")}
 _GROUPED = {r"\.": r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$", ",": r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"}
 _SHOWN, _FIRST, _TOGETHER, _CELLS = 5, 64, 512, 1 << 16
-"""Cells in a message; cells that are tried before all are; columns and cells that are read together."""
+"""Maximum number of cells in a message, number of cells parsed first, and columns and cells parsed together."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read; what is None or empty is found from the cells."""
+    """Options for reading tables; options that are None or empty are detected from the cells."""
 
-    types: Mapping[str, str] = field(default_factory=dict)  # column -> one of `KINDS`
-    missing: Sequence[str] = ()  # cells that are missing besides `MISSING`
-    decimal: str | None = None  # "." or ","
-    delimiter: str | None = None  # between fields
-    header: bool | None = None  # whether the first line holds names
-    row_names: bool = False  # the first column names the samples
-    drop_columns: Sequence[str] = ()  # names or patterns
-    separator: str | None = None  # between the labels of a sample
+    types: Mapping[str, str] = field(default_factory=dict)  # Type by column, one of `KINDS`.
+    missing: Sequence[str] = ()  # Cells that mean a missing value, in addition to `MISSING`.
+    decimal: str | None = None  # Decimal separator, "." or ",".
+    delimiter: str | None = None  # Delimiter between fields.
+    header: bool | None = None  # Whether the first line has column names.
+    row_names: bool = False  # Whether the first column has the sample ids.
+    drop_columns: Sequence[str] = ()  # Names or patterns of columns to drop.
+    separator: str | None = None  # Separator between the labels of a sample.
 
     def __post_init__(self) -> None:
         for name, kind in self.types.items():
@@ -73,36 +73,36 @@ class TableOptions:
         if self.decimal not in (None, ".", ","):
             raise UserError(f"decimal = {self.decimal!r}, expected '.' or ','")
         if self.delimiter is not None and len(self.delimiter) != 1:
-            raise UserError(f"delimiter = {self.delimiter!r}, expected one character, such as ';' or a tab")
+            raise UserError(f"delimiter = {self.delimiter!r}, expected a single character such as ';' or a tab")
 
     def label_kind(self, name: str) -> str | None:
-        """Type of a single column of labels, if it is known before the cells are read."""
+        """Return the type of a single label column, or None to detect it from the cells."""
         return self.types.get(name)
 
     def label_separator(self, cells: Sequence[str]) -> str | None:
-        """Mark between the labels in distinct cells, if it is known before the cells are read."""
+        """Return the separator between labels, or None to detect it from the distinct cells."""
         return self.separator
 
     def label_prefix(self, name: str) -> str:
-        """Text before the numbers 0 and 1 in the names of the two classes of a column."""
+        """Return the prefix of the class names 0 and 1 of a column."""
         return f"{name}="
 
 
 @dataclass(frozen=True)
 class LearnedLabels(TableOptions):
-    """Options of a later table whose labels have the type and the names that a model learned."""
+    """Options for a new table whose labels have the type and the names of the training data of a model."""
 
-    kind: str = "labels"  # "number" for real targets, "category" for classes, "labels" for label sets
+    kind: str = "labels"  # "number" for regression targets, "category" for classes, "labels" for label sets.
     names: Sequence[str] = ()
 
     def label_kind(self, name: str) -> str | None:
-        """Type of a single column of labels; "binary" if its numbers 0 and 1 are the classes NAME=0 and NAME=1."""
+        """Return the type of a single label column; "binary" if 0 and 1 mean the classes NAME=0 and NAME=1."""
         if self.kind == "category" and {f"{name}=0", f"{name}=1"} & {*self.names}:
             return self.types.get(name, "binary")
         return self.types.get(name, "boolean" if list(self.names) == [name] and self.kind == "labels" else self.kind)
 
     def label_separator(self, cells: Sequence[str]) -> str | None:
-        """Mark that splits distinct cells into the most learned labels; None for lists that were written as text."""
+        """Return the separator that splits the cells into the most known labels; None for lists written as text."""
         if self.separator is not None or self.kind != "labels" or any(map(_is_listed, cells)):
             return self.separator
         known = set(self.names)
@@ -110,15 +110,18 @@ class LearnedLabels(TableOptions):
         def learned(mark: str) -> int:
             return sum(part.strip() in known for cell in cells for part in cell.split(mark))
 
-        return max((_NEVER, *SEPARATORS, " "), key=learned)  # the first of several equal ones
+        return max((_NEVER, *SEPARATORS, " "), key=learned)  # `max` returns the first of equal separators.
 
     def label_prefix(self, name: str) -> str:
-        """Text before the numbers 0 and 1 in the names of the two classes of a column."""
+        """Return the prefix of the class names 0 and 1 of a column."""
         return f"{name}=" if self.label_kind(name) == "binary" else ""
 
 
 def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Choose columns by exact names before patterns; also return the names and patterns that match none."""
+    """Select columns by name or pattern; also return the names and patterns that match no column.
+
+    An exact name takes precedence over the pattern that it may be.
+    """
     found: dict[str, None] = {}
     lost = []
     for name in asked:
@@ -129,7 +132,7 @@ def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str
 
 
 def unknown_column(where: str, asked: str, names: Sequence[str], what: str = "column") -> DataError:
-    """Build the error for a column that a table lacks, with a similar name."""
+    """Return the error for a column that does not exist, with a similar name as suggestion."""
     near = meant(asked, names)
     hint = f"did you mean {near!r}?" if near else f"it has {', '.join(map(repr, names[:12]))}"
     return DataError(f"{where}: has no {what} {asked!r}; {hint}{', ...' if not near and len(names) > 12 else ''}")
@@ -139,14 +142,14 @@ def unknown_column(where: str, asked: str, names: Sequence[str], what: str = "co
 
 
 def exact(value: Any) -> str:
-    """Write a typed cell as text: integers with all digits, whole floats as integers."""
+    """Convert a typed cell to text: integers with all digits, floats with integer values as integers."""
     if isinstance(value, float | np.floating):
         return str(int(value)) if np.isfinite(value) and value == np.floor(value) else repr(float(value))
     return str(value)
 
 
 def text_cells(column: pd.Series) -> pa.Array | None:
-    """Read the cells of a column as text, null where a typed cell is missing; None for numbers, dates and lists."""
+    """Return the cells of a column as text, with null for missing ones; None for columns of numbers, dates or lists."""
     import pandas as pd
     import pyarrow as pa
 
@@ -173,7 +176,7 @@ def text_cells(column: pd.Series) -> pa.Array | None:
 
 
 def _whole(cells: Any) -> pa.Array:
-    """The cells of a column as one array."""
+    """Return the cells of a column as a single array instead of chunks."""
     import pyarrow as pa
 
     if not isinstance(cells, pa.ChunkedArray):
@@ -182,22 +185,22 @@ def _whole(cells: Any) -> pa.Array:
 
 
 def is_list(cell: Any) -> bool:
-    """Tell whether a cell of a table holds several values."""
+    """Return whether a cell of a table is a list, set or array."""
     return isinstance(cell, list | tuple | set | frozenset | np.ndarray)
 
 
 def has_lists(column: pd.Series) -> bool:
-    """Tell whether cells of a column are lists."""
+    """Return whether any cells of a column are lists."""
     return isinstance(column.dtype, np.dtype) and column.dtype.kind == "O" and any(map(is_list, column))
 
 
 def is_missing(cell: str, missing: Sequence[str] = ()) -> bool:
-    """Tell whether a cell of text is missing."""
+    """Return whether a text cell means a missing value."""
     return cell.strip() in MISSING or cell.strip() in missing
 
 
 def missing_cells(cells: pa.Array, missing: Sequence[str] = ()) -> np.ndarray:
-    """Find the missing cells of a column of text."""
+    """Return the mask of the missing cells of a text column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,7 +212,7 @@ def missing_cells(cells: pa.Array, missing: Sequence[str] = ()) -> np.ndarray:
 def numbers(
     cells: pa.Array, missing: Sequence[str] = (), decimal: str = ".", grouping: bool = False
 ) -> np.ndarray | None:
-    """Read cells of text as numbers, NaN where they are missing; None if a cell is neither.
+    """Convert text cells to numbers, with NaN for missing cells; return None if another cell is not a number.
 
     -> (n,)
     """
@@ -218,7 +221,8 @@ def numbers(
 
     def cast(cells: Any) -> np.ndarray | None:
         try:
-            pc.cast(cells.slice(0, _FIRST), pa.float64())  # Arrow describes every odd cell, which takes long
+            # Try a few cells first because Arrow is slow if many cells are not numbers.
+            pc.cast(cells.slice(0, _FIRST), pa.float64())
             found = pc.cast(cells, pa.float64())
         except pa.ArrowInvalid:
             return None
@@ -240,13 +244,13 @@ def numbers(
 
 
 def _without(values: np.ndarray, missing: Sequence[str]) -> np.ndarray:
-    """The numbers, with NaN where they equal a marker of missing cells such as -999."""
+    """Replace numbers that are missing value markers, such as -999, by NaN."""
     marks = [number for number in map(to_number, missing) if number is not None]
     return np.where(np.isin(values, marks), np.nan, values) if marks else values
 
 
 def typed_numbers(column: pd.Series, missing: Sequence[str] = ()) -> np.ndarray | None:
-    """Read a column of a numeric type or of booleans as float64; None for other types.
+    """Convert a column of numeric or boolean type to float64; return None for other types.
 
     -> (n,)
     """
@@ -258,7 +262,7 @@ def typed_numbers(column: pd.Series, missing: Sequence[str] = ()) -> np.ndarray 
 
 
 def levels_of(cells: pa.Array, missing: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
-    """Distinct cells of a column of text, and the position of each cell among them, -1 if it is missing.
+    """Return the index of each cell among the distinct cells of a text column (-1 if missing), and the distinct cells.
 
     -> codes (n,)
     """
@@ -272,7 +276,7 @@ def levels_of(cells: pa.Array, missing: Sequence[str] = ()) -> tuple[np.ndarray,
 
 
 def _is_number(text: str) -> bool:
-    """Whether a cell is a number with either decimal mark, with or without grouping marks."""
+    """Return whether a cell is a number with either decimal separator, with or without thousands separators."""
     text = text.strip()
     found = to_number(text)
     return (found is not None and np.isfinite(found)) or any(
@@ -281,7 +285,7 @@ def _is_number(text: str) -> bool:
 
 
 def whole_numbers(values: np.ndarray) -> bool:
-    """Tell whether all known values are integers."""
+    """Return whether all values that are not NaN are integers."""
     known = values[:16]
     if (known != np.floor(known))[~np.isnan(known)].any():
         return False
@@ -293,39 +297,39 @@ def whole_numbers(values: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table and its type."""
+    """Column of a table and its type."""
 
     name: str
     kind: Kind
-    levels: tuple[str, ...] = ()  # of a category
+    levels: tuple[str, ...] = ()  # Values of a category.
 
     @property
     def features(self) -> list[str]:
-        """Names of its features: one per word of a category."""
+        """Names of the features of the column; a category has one per value."""
         return [f"{self.name}={level}" for level in self.levels] if self.kind == "category" else [self.name]
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table that become features, in their order, and how their text is read."""
+    """Columns of a table that become features, in order, and the number format of their text."""
 
     columns: tuple[Column, ...]
     missing: tuple[str, ...] = ()
     decimal: str = "."
-    grouping: bool = False  # whether marks between thousands are read
+    grouping: bool = False  # Whether thousands separators are accepted.
 
     @property
     def features(self) -> list[str]:
-        """Names of all features."""
+        """Names of the features of all columns."""
         return [name for column in self.columns for name in column.features]
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Schema:
-        """Build the schema of features whose names alone are known; NAME=WORD may be the word of a category."""
+        """Create a schema of numeric columns from feature names, without knowledge of categories."""
         return cls(tuple(Column(name, "number") for name in names))
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the schema as JSON."""
+        """Return the schema as a JSON object."""
         columns = [
             {"name": column.name, "kind": column.kind} | ({"levels": list(column.levels)} if column.levels else {})
             for column in self.columns
@@ -334,7 +338,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, given: Any) -> Schema:
-        """Build the schema that `to_dict` described."""
+        """Create a schema from the result of `to_dict`."""
         try:
             columns = [Column(c["name"], c["kind"], tuple(c.get("levels", ()))) for c in given["columns"]]
             found = cls(tuple(columns), tuple(given["missing"]), given["decimal"], given["grouping"] is True)
@@ -350,7 +354,7 @@ class Schema:
     def encode(
         self, where: str, table: pd.DataFrame, notes: list[str] | None = None, options: TableOptions | None = None
     ) -> np.ndarray:
-        """Read a later table by this schema.
+        """Convert a new table to features by this schema.
 
         -> (n, d)
         """
@@ -362,12 +366,12 @@ class Schema:
         for column in self.columns:
             if column.name not in table.columns:
                 has = ", ".join(map(str, table.columns[:8]))
-                raise DataError(f"{where} lacks the column {column.name!r} that the model was fitted on; it has {has}")
+                raise DataError(f"{where} lacks the column {column.name!r} of the training data; its columns are {has}")
             parts.append((column, known._values(where, column, table[column.name], notes)))
         return _assembled(where, parts, len(table))
 
     def _values(self, where: str, column: Column, given: pd.Series, notes: list[str] | None) -> np.ndarray:
-        """Numbers of a column, or of a category the codes of its words."""
+        """Return the numbers of a column, or the codes of the values of a category."""
         name, kind, values = column.name, column.kind, typed_numbers(given, self.missing)
         if kind == "date":
             return _days(where, name, given, self.missing)
@@ -376,7 +380,7 @@ class Schema:
         cells = text_cells(given.astype(object) if values is not None else given)
         if cells is None:
             raise DataError(
-                f"{where}: column {name!r} is of type {given.dtype}, expected a {kind} as in the training data"
+                f"{where}: column {name!r} has type {given.dtype}, expected a {kind} as in the training data"
             )
         if kind == "category":
             codes, levels = levels_of(cells, self.missing)
@@ -386,8 +390,8 @@ class Schema:
             if new and notes is not None:
                 count, shown = int((order[codes] == len(place)).sum()), ", ".join(map(repr, new[:_SHOWN]))
                 notes.append(
-                    f"{where}: column {name!r} holds {len(new)} unknown {'category' if len(new) == 1 else 'categories'} "
-                    f"({shown}) in {count} rows: encoded as none"
+                    f"{where}: column {name!r} has {len(new)} unknown {'category' if len(new) == 1 else 'categories'} "
+                    f"({shown}) in {count} rows, encoded as all zeros"
                 )
             return order[codes]
         values = numbers(cells, self.missing, self.decimal, self.grouping)
@@ -398,7 +402,7 @@ class Schema:
         return values
 
     def _other(self, where: str, name: str, cells: pa.Array, expected: str) -> DataError:
-        """Build the error that names the first cell which is no number."""
+        """Return the error for the first cell that is not a number."""
         for row, cell in enumerate(cells.to_pylist()):
             single = cells.slice(row, 1)
             if (
@@ -411,7 +415,7 @@ class Schema:
         )
 
     def seen(self, X: np.ndarray, rows: np.ndarray, where: str, notes: list[str]) -> tuple[Schema, np.ndarray]:
-        """Keep the categories that occur in some rows, those of the training samples.
+        """Keep only the categories that occur in the training samples, given by the mask `rows`.
 
         X (n, d); rows (n,)
         """
@@ -425,8 +429,8 @@ class Schema:
                 lost = [level for level, used in zip(column.levels, own) if not used]
                 if lost:
                     notes.append(
-                        f"{where}: column {column.name!r}: {', '.join(map(repr, lost[:_SHOWN]))} occurs in no training "
-                        "sample: encoded as none"
+                        f"{where}: column {column.name!r}: {', '.join(map(repr, lost[:_SHOWN]))} does not occur in "
+                        "training samples, encoded as all zeros"
                     )
                 column = replace(column, levels=tuple(level for level, used in zip(column.levels, own) if used))
             keep += own.tolist()
@@ -435,24 +439,24 @@ class Schema:
 
 
 def not_a_number(where: str, name: str, row: int, cell: str, expected: str, decimal: str = ".") -> DataError:
-    """Build the error for a cell that is no number, with the option that helps."""
+    """Return the error for a cell that is not a number, with the option that fixes it."""
     other = "," if decimal == "." else "."
     if _is_number(cell) and not re.match(_PADDED, cell):
-        cure = f"if its decimal mark is {other!r}: --decimal {other!r}"
+        cure = f"pass --decimal {other!r} if its decimal mark is {other!r}"
     else:
-        cure = f"if it marks a missing value: --missing {cell[:40]!r}"
+        cure = f"pass --missing {cell[:40]!r} if it marks a missing value"
     return DataError(f"{where}: column {name!r}, row {row} is {cell[:40]!r}, expected {expected}; {cure}")
 
 
 def truth_values(cells: pa.Array, missing: Sequence[str]) -> np.ndarray | None:
-    """Words for true and false as 1 and 0, NaN where missing; None if there are other cells."""
+    """Convert words for true and false to 1 and 0, with NaN for missing cells; return None if there are other cells."""
     codes, levels = levels_of(cells, missing)
     found = [TRUTH.get(level.strip().lower()) for level in levels]
     return None if None in found else np.array([*found, np.nan], np.float64)[codes]
 
 
 def _days(where: str, name: str, given: pd.Series, missing: Sequence[str]) -> np.ndarray:
-    """Dates as days since 1970-01-01."""
+    """Convert dates to days since 1970-01-01."""
     import pandas as pd
 
     cells = text_cells(given)
@@ -465,22 +469,23 @@ def _days(where: str, name: str, given: pd.Series, missing: Sequence[str]) -> np
         except (ValueError, OverflowError):
             odd = next(level for level in levels if not re.match(r"\d{4}-?\d\d", level.strip()) or True)
             raise DataError(
-                f"{where}: column {name!r} holds the date {odd[:40]!r}, expected ISO 8601 such as 2026-01-31; write dates so"
+                f"{where}: column {name!r} has the date {odd[:40]!r}, expected ISO 8601 such as 2026-01-31; convert "
+                "the dates"
             ) from None
         given = found.iloc[np.where(codes < 0, len(levels), codes)]
     elif not pd.api.types.is_datetime64_any_dtype(given.dtype):
-        raise DataError(f"{where}: column {name!r} is of type {given.dtype}, expected dates")
+        raise DataError(f"{where}: column {name!r} has type {given.dtype}, expected dates")
     stamps = given.dt.tz_localize(None).to_numpy("datetime64[us]")
     days = stamps.astype("int64") / 86_400e6
     return np.where(np.isnat(stamps), np.nan, days)
 
 
 def _assembled(where: str, parts: Sequence[tuple[Column, np.ndarray]], n: int) -> np.ndarray:
-    """One matrix of all columns, one 0/1 column per word of a category, NaN where the cell is missing."""
+    """Combine all columns in one matrix, with one indicator column per category value and NaN for missing cells."""
     widths = [len(column.features) for column, _ in parts]
     categories = sum(width for width, (column, _) in zip(widths, parts) if column.kind == "category")
     if categories:
-        check_memory(f"{where}: columns of words", 8 * n * categories)
+        check_memory(f"{where}: indicator columns of categories", 8 * n * categories)
     X, first = np.empty((n, sum(widths))), 0
     for width, (column, values) in zip(widths, parts):
         if column.kind == "category":
@@ -499,7 +504,7 @@ def _assembled(where: str, parts: Sequence[tuple[Column, np.ndarray]], n: int) -
 def learn_schema(
     where: str, table: pd.DataFrame, options: TableOptions | None = None, notes: list[str] | None = None
 ) -> tuple[Schema, np.ndarray]:
-    """Decide the type of every column from all of its cells, and read the table.
+    """Detect the type of every column from all of its cells, and convert the table to features.
 
     -> X (n, d)
     """
@@ -509,7 +514,7 @@ def learn_schema(
     for name, column in table.items():
         forced = options.types.get(name)
         if forced in ("identifier", "text", "labels"):
-            notes.append(f"{where}: column {name!r} is of type {forced}, which is no feature: left out")
+            notes.append(f"{where}: column {name!r} has type {forced} and is not used as a feature")
             continue
         if forced == "date":
             found[name] = Column(name, "date"), _days(where, name, column, missing)
@@ -520,7 +525,8 @@ def learn_schema(
             continue
         if has_lists(column):
             raise DataError(
-                f"{where}: column {name!r} lists words; pass it as labels (--label-columns {name}), or leave it out"
+                f"{where}: column {name!r} has lists, expected one value per cell; pass it as labels "
+                f"(--label-columns {name}), or leave it out"
             )
         cells = text_cells(column if forced != "category" else column.astype(object))
         if cells is None:
@@ -543,12 +549,12 @@ def learn_schema(
         more = f" and {len(words) - 5} more" if len(words) > 5 else ""
         notes.append(f"{where}: one column per value of {', '.join(words[:5])}{more}")
     if not parts:
-        raise DataError(f"{where}: has no column of features")
+        raise DataError(f"{where}: has no feature columns, expected at least one")
     return replace(schema, columns=tuple(column for column, _ in parts)), _assembled(where, parts, len(table))
 
 
 def _numbers_of_many(columns: Mapping[str, Any], missing: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Numbers of columns of text, of many short ones together: a column alone takes a tenth of a millisecond."""
+    """Convert text columns to numbers; short columns are converted together because each call takes 0.1 ms."""
     import pyarrow as pa
 
     names, size = list(columns), len(next(iter(columns.values()), ()))
@@ -563,7 +569,7 @@ def _numbers_of_many(columns: Mapping[str, Any], missing: Sequence[str]) -> Iter
 
 
 def _check_padding(where: str, name: str, cells: pa.Array, values: np.ndarray, forced: str | None) -> None:
-    """Reject digits with leading zeros, which may be codes or numbers."""
+    """Raise DataError for integers with leading zeros, which may be codes or numbers."""
     import pyarrow.compute as pc
 
     if forced is None and whole_numbers(values):
@@ -571,8 +577,8 @@ def _check_padding(where: str, name: str, cells: pa.Array, values: np.ndarray, f
         if pc.any(padded).as_py():
             row = pc.index(padded, True).as_py()
             raise DataError(
-                f"{where}: column {name!r}, row {row} is {cells[row].as_py()!r}: digits with leading zeros are codes or "
-                f"numbers; pass --type {name}=category or --type {name}=number, or leave the column out "
+                f"{where}: column {name!r}, row {row} is {cells[row].as_py()!r}: digits with leading zeros can be "
+                f"codes or numbers; pass --type {name}=category or --type {name}=number, or leave the column out "
                 f"(--drop-columns {name})"
             )
 
@@ -585,7 +591,7 @@ def decimal_mark(
     options: TableOptions,
     notes: list[str],
 ) -> tuple[str, bool]:
-    """Decide the decimal mark, and whether thousands are grouped, from columns that are not plain numbers."""
+    """Detect the decimal separator, and whether thousands are grouped, from columns that are not plain numbers."""
     if options.decimal is not None:
         return options.decimal, True
     comma = dot = either = None
@@ -618,7 +624,7 @@ def decimal_mark(
         said += f", column {second[0]!r} has {second[1]!r}" if second != first else ""
         raise DataError(
             f"{where}: {said}: the decimal mark may be ',' or '.'; pass --decimal , or --decimal . "
-            "(the other mark then groups thousands)"
+            "(the other mark is then the thousands separator)"
         )
     mark, evidence = (",", comma) if comma is not None else (".", dot)
     assert evidence is not None
@@ -627,7 +633,7 @@ def decimal_mark(
 
 
 def _with_dot(table: pd.DataFrame, found: Collection[str]) -> tuple[str, str] | None:
-    """The first cell with a decimal point among the columns of numbers that are written as text."""
+    """Return the first cell with a decimal point in number columns that are stored as text, and its column."""
     import pyarrow.compute as pc
 
     for name in found:
@@ -638,7 +644,7 @@ def _with_dot(table: pd.DataFrame, found: Collection[str]) -> tuple[str, str] | 
 
 
 def _decided(where: str, name: str, cells: pa.Array, schema: Schema, forced: str | None) -> tuple[Column, np.ndarray]:
-    """The type of a column of text, and its numbers or codes."""
+    """Detect the type of a text column; return the column and its numbers or codes."""
     values = (
         None if forced in ("category", "boolean") else numbers(cells, schema.missing, schema.decimal, schema.grouping)
     )
@@ -661,7 +667,7 @@ def _decided(where: str, name: str, cells: pa.Array, schema: Schema, forced: str
 
 
 def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[str], decimal: str) -> None:
-    """DataError for words that are no categories: numbers with odd cells, dates, free text, lists and identifiers."""
+    """Raise DataError for text that is not a category: invalid numbers, dates, free text, lists or identifiers."""
     known = codes[codes >= 0]
     counts = np.bincount(known, minlength=len(texts))
     padded = [re.match(_PADDED, text) is not None for text in texts]
@@ -677,46 +683,46 @@ def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[st
         raise _no_feature(where, name, "dates", example)
     if texts and all(_SEVERAL.fullmatch(text.strip()) for text in texts):
         raise DataError(
-            f"{where}: column {name!r} holds several numbers in a cell ({example!r}); write a vector as a list such as "
-            f"[0.5, 1], or as Parquet, and a number without spaces; or pass --type {name}=category"
+            f"{where}: column {name!r} has several numbers per cell ({example!r}); write vectors as lists such as "
+            f"[0.5, 1] or in Parquet, and numbers without spaces; or pass --type {name}=category"
         )
     if texts and all(_WITH_SIGN.fullmatch(text.strip()) for text in texts):
         raise DataError(
-            f"{where}: column {name!r} holds numbers with a sign of a unit ({example!r}); write the numbers alone, or pass "
+            f"{where}: column {name!r} has numbers with a unit ({example!r}); remove the unit, or pass "
             f"--type {name}=category"
         )
     if texts and all(is_bracketed(text) for text in texts):
         raise DataError(
-            f"{where}: column {name!r} holds lists as text ({example!r}); pass it as labels (--label-columns {name}), or "
-            f"leave it out (--drop-columns {name})"
+            f"{where}: column {name!r} has lists written as text ({example!r}); pass it as labels "
+            f"(--label-columns {name}), or leave it out (--drop-columns {name})"
         )
     words = np.array([len(text.split()) for text in texts])[known].mean() if len(known) else 0
     if len(texts) > LEVELS and words >= 3:
         raise _no_feature(where, name, "free text", example)
     if len(texts) > LEVELS and len(texts) > 0.5 * len(known):
         raise DataError(
-            f"{where}: column {name!r} holds {len(texts)} different words in {len(known)} rows ({example!r}), too many to "
-            f"be features; leave it out (--drop-columns {name}), or pass it as the names of the samples (--id {name})"
+            f"{where}: column {name!r} has {len(texts)} different values in {len(known)} rows ({example!r}), too many "
+            f"for a category; leave it out (--drop-columns {name}), or use it as sample ids (--id {name})"
         )
 
 
 def _no_feature(where: str, name: str, what: str, example: str) -> DataError:
-    """Build the error for a column of dates or texts."""
+    """Return the error for a column of dates or free text."""
     cure = f"or pass it as documents (--text {name}, in Python text={name!r})"
     if what == "dates":
-        cure = f"or read it as days: --type {name}=date"
+        cure = f"or convert it to days (--type {name}=date)"
     return DataError(
-        f"{where}: column {name!r} holds {what} ({example!r} ...); leave it out (--drop-columns {name}), {cure}"
+        f"{where}: column {name!r} has {what} ({example!r} ...); leave it out (--drop-columns {name}), {cure}"
     )
 
 
 def _is_listed(text: str) -> bool:
-    """Whether a cell is a list, or addresses in angle brackets, that was written as text."""
+    """Return whether a text cell is a list or has URIs in angle brackets."""
     return is_bracketed(text) or URI.fullmatch(text) is not None
 
 
 def is_bracketed(text: str) -> bool:
-    """Tell whether a cell is a list that was written as text."""
+    """Return whether a text cell is a list in brackets."""
     text = text.strip()
     if text[:1] == "(":
         return text[-1:] == ")" and ("'" in text or '"' in text)
@@ -724,7 +730,7 @@ def is_bracketed(text: str) -> bool:
 
 
 def described(schema: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows (columns, type, values) of the stored schema of a data set; neighbors of one type are one row."""
+    """Return rows (columns, type, values) that describe a stored schema; adjacent columns of one type share a row."""
     try:
         found = [(str(name), str(kind), str(said)) for name, kind, said in schema.get("others", ())]
         views = dict(schema["views"])

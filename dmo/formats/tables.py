@@ -1,4 +1,4 @@
-"""From a file's name to rows: which reader serves which ending, and files of several splits as one row source."""
+"""Open files by their ending with the matching reader, and combine the files of several splits in one row source."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ _SPARSE = re.compile(rb"(\d+(,\d+)*[ \t]+)?\d+:\S")
 
 @dataclass(frozen=True)
 class Table:
-    r"""Rows of one or more files, and the labels that stand in the same files.
+    r"""Rows of one or more files, with the labels from the same files.
 
     Attributes
     ----------
     X : row source of shape (n, d)
-        The rows.
+        Rows of all files.
     counts : dict of str to int
-        Rows by split, in order.
+        Number of rows per split, in order.
     Y : ndarray or csr_array of shape (n, L), or None
-        The labels, if any.
+        Labels, if the files have some.
     label_names : list of str or None
-        L names.
+        Names of the L labels.
     feature_names : list of str or None
-        d names.
+        Names of the d features.
     gaps : bool or None
-        Whether features are missing; None: it was not looked for.
+        Whether features have missing values, or None if this was not checked.
     classes : bool
-        Whether the labels are classes, one a row.
+        Whether the labels are classes, one per row.
     notes : tuple of str
-        What was left out.
+        Messages about columns that were left out.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Table:
 
 
 def is_svmlight(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds svmlight rows: by its ending, or a .txt of the Extreme Classification repository."""
+    """Return whether a file has svmlight rows, by its ending or the header of the Extreme Classification Repository."""
     if suffix(path) in SVMLIGHT:
         return True
     if suffix(path) != ".txt" or not os.path.isfile(path):
@@ -90,13 +90,13 @@ def is_svmlight(path: str | os.PathLike[str]) -> bool:
 
 
 def ending_of(spec: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Ending that names the format of a source."""
+    """Return the file name ending that defines the format of a source."""
     path = parse_source(spec).paths[0]
     return SVMLIGHT[0] if is_svmlight(path) else suffix(path)
 
 
 def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
-    """Views by name; one that is a MATLAB cell of matrices is a view for each of them: NAME1, NAME2, ..."""
+    """Replace each view that is a MATLAB cell of matrices by one view per matrix: NAME1, NAME2, ..."""
     found: dict[str, Any] = {}
     for view, files in views.items():
         given = files if isinstance(files, Mapping) else {"": files}
@@ -106,7 +106,8 @@ def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if len({len(one) for one in cells.values()}) > 1:
             raise DataError(
-                f"{view}: the cells hold {[len(one) for one in cells.values()]} views; pass the same in every split"
+                f"{view}: the cells have {[len(one) for one in cells.values()]} views; pass the same number in every "
+                "split"
             )
         for number, specs in enumerate(zip(*cells.values()), 1):
             found[f"{view}{number}"] = dict(zip(cells, specs)) if isinstance(files, Mapping) else specs[0]
@@ -114,7 +115,7 @@ def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _view_cells(spec: Any) -> list[str]:
-    """The matrices of the cell that a MATLAB file, or PATH::CELL, stands for; none where it stands for something else."""
+    """Return the matrices in the cell of a MATLAB file or PATH::CELL; return an empty list for anything else."""
     path, name = split_name(str(spec)) if isinstance(spec, str | Path) else ("", None)
     if suffix(path) != ".mat" or (name or "").endswith("}"):
         return []
@@ -132,13 +133,14 @@ def _view_cells(spec: Any) -> list[str]:
 
 
 def questions(views: Mapping[str, Any]) -> list[str]:
-    """What is asked where no labels were named, and an archive of a view holds a vector beside it."""
+    """Return notes about vectors in the archives of views, which may be labels if no labels were given."""
     found: list[str] = []
     for view, files in views.items():
         for spec in files.values() if isinstance(files, Mapping) else [files]:
             path, array = split_name(str(spec)) if isinstance(spec, str | Path) else ("", None)
             found += [
-                f"view {view!r}: {path} also holds the vector {name!r}; if that is labels: --labels {path}::{name}"
+                f"view {view!r}: {path} also has the vector {name!r}; if it has the labels, pass --labels "
+                f"{path}::{name}"
                 for name in _vectors(path)
                 if name != array
             ]
@@ -146,7 +148,7 @@ def questions(views: Mapping[str, Any]) -> list[str]:
 
 
 def _vectors(path: str) -> list[str]:
-    """The arrays of an archive that have one number for every sample."""
+    """Return the names of the vectors in an archive."""
     if suffix(path) == ".npz":
         shapes = {name: member.shape for name, member in open_npz(path).items()}
     elif suffix(path) == ".mat":
@@ -157,7 +159,7 @@ def _vectors(path: str) -> list[str]:
 
 
 def shared_rows(shapes: Mapping[str, tuple[int, int]], turnable: Collection[str]) -> int | None:
-    """The number of samples that all tables have as rows, those of `turnable` perhaps as columns; None where there is none."""
+    """Return the number of samples that all tables have as rows, or as columns if in `turnable`; otherwise None."""
     rows_first = [shape[0] for shape in shapes.values()] + [shapes[name][1] for name in turnable]
     for n in dict.fromkeys(rows_first):
         if all(shape[0] == n or (name in turnable and shape[1] == n) for name, shape in shapes.items()):
@@ -172,30 +174,31 @@ def open_table(
     with_labels: bool = False,
     of_labels: bool = False,
 ) -> Table:
-    """Open the files of one view, one for each split, as one table, in the order of the mapping.
+    """Open the files of a view, one per split, as one table in the order of the mapping.
 
     Parameters
     ----------
     name : str
-        The view, for errors.
+        Name of the view, for error messages.
     files : mapping of str to path-like
-        Split -> "PATH", "PATH::ARRAY" (.npz, .mat, .zarr with several arrays) or "PATH::ARRAY.T" (its transpose).
+        File of each split: "PATH", "PATH::ARRAY" (.npz, .mat or .zarr with several arrays) or "PATH::ARRAY.T" for its
+        transpose.
     labels : sequence of str or int, default=None
-        Which ARFF columns are labels: names, of which all or none must be there, or a number as in `read_arff`.
+        Label columns of ARFF files: names, of which all or none must exist, or a number as in `read_arff`.
     with_labels : bool, default=False
-        Take the labels that svmlight rows begin with.
+        Whether to read the labels at the beginning of svmlight rows.
     of_labels : bool, default=False
-        The files hold labels: as for `open_rows`.
+        Whether the files have labels, see `open_rows`.
 
     Returns
     -------
     Table
-        The rows, and the labels where there are some.
+        Rows, and labels if the files have some.
 
     Raises
     ------
     DataError, FileNotFoundError
-        As the readers do.
+        If a file is missing or invalid, see the readers of the formats.
 
     Examples
     --------
@@ -220,9 +223,9 @@ def open_table(
             counts[split] += n
         return replace(table, counts=counts)
     if labels is not None:
-        raise DataError(f"{name}: label columns are given by name or number, expected .arff files; give a labels file")
+        raise DataError(f"{name}: label columns are supported only for .arff files here; pass a file with the labels")
     parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
-    text = endings <= {".csv", ".tsv"}  # whose cells are not read twice
+    text = endings <= {".csv", ".tsv"}  # Text cells are not read again to find missing values.
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = next(iter(sources.values())).paths[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
@@ -232,26 +235,28 @@ def open_table(
 
 
 def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) -> Rows:
-    """Open a file of numbers, or shards of one array, as a row source.
+    """Open a file of numbers, or the shards of an array, as a row source.
 
     Parameters
     ----------
     spec : path-like or sequence of path-like
-        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed), where PATH is a file, a glob, a folder of shards, "@list.txt"
-        or a URL, see `parse_source`. The ending of PATH names the format: the .hvecs family, .npy, .npz, .mat, .h5, .hdf5,
-        .csv, .tsv, .zarr, or .parquet with a column of vectors. A matrix in a MATLAB cell is "PATH::CELL{1}".
+        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed), where PATH is a file, a glob pattern, a folder of shards,
+        "@list.txt" or a URL, see `parse_source`. The ending of PATH defines the format: the .hvecs family, .npy, .npz,
+        .mat, .h5, .hdf5, .csv, .tsv, .zarr, or .parquet with a column of vectors. A matrix in a MATLAB cell is
+        "PATH::CELL{1}".
     of_labels : bool, default=False
-        Words are let through, and vectors are among the arrays from which one has to be named.
+        Whether the file has labels: text is accepted, and if an archive has several arrays, vectors count as well, so
+        that the array has to be named.
 
     Returns
     -------
     row source of shape (n, d)
-        Its rows, those of a vector as one column; text and archives are read forward, block by block.
+        Rows of the array; a vector becomes one column. Text files and archives are read sequentially, block by block.
 
     Raises
     ------
     DataError
-        Where it is no n x d array of numbers, or as the readers do.
+        If the array is not a nonempty n x d array of numbers, or the file is invalid.
 
     Examples
     --------
@@ -265,14 +270,14 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
 
 
 def open_source(source: Source, of_labels: bool = False) -> Rows:
-    """Open the shards of a source, as `open_rows` does."""
+    """Open the shards of a parsed source, see `open_rows`."""
     if source.columns:
         return open_numbers(source)
     return stack_shards(source, [_checked_rows(path, source.name or "", of_labels) for path in source.paths])
 
 
 def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
-    """Open one shard: n x d numbers, or words of labels."""
+    """Open one shard with n x d numbers, or with label names."""
     spec = f"{path}::{array}" if array else path
     transposed = array.endswith(".T")
     source = _open(path, array.removesuffix(".T") or None, of_labels)
@@ -281,7 +286,7 @@ def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
     if of_labels and np.dtype(source.dtype).kind in "US":
         return np.char.decode(rows(source), "utf-8") if np.dtype(source.dtype).kind == "S" else source
     if len(source.shape) != 2 or min(source.shape) == 0:
-        raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected n rows and d columns, at least one each")
+        raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected at least one row and one column")
     if np.dtype(source.dtype).kind not in "buif":
         raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
     if not transposed:
@@ -314,7 +319,7 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
     if ending == ".zarr" or os.path.isdir(path) or ("://" in path and ending not in KNOWN):
         return open_zarr(path, array)
     if array is not None:
-        raise DataError(f"{path}: holds one array, expected no ::{array} after a {ending} file")
+        raise DataError(f"{path}: a {ending} file has a single array, got ::{array}; pass the path alone")
     if ending in VECS:
         return open_vecs(path)
     if ending == ".npy":
@@ -327,29 +332,30 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
 
 
 def _form_of_json(path: str) -> str | None:
-    """What to write instead of a JSON document of annotations, such as COCO's."""
+    """Return the error for a JSON document of annotations, such as COCO, with the supported form; None if not JSON."""
     try:
         with open_binary(path) as file:
             found = json.loads(file.read(1 << 28))
     except (OSError, ValueError, RecursionError):
         return None
     form = (
-        "write a table (.csv) with a row per image, name and labels with | between them, or one object a line (.jsonl)"
+        "write a .csv table with one row per image (name, and labels separated by |), or a .jsonl file with one object "
+        "per line"
     )
     if isinstance(found, dict) and "annotations" in found:
-        return f"{path}: holds annotations as COCO has them, expected a table; {form}"
-    return f"{path}: is one JSON document, expected a table; {form}"
+        return f"{path}: has annotations in COCO format, expected a table; {form}"
+    return f"{path}: is a single JSON document, expected a table; {form}"
 
 
 def _one_of_equals(path: str, cell: str) -> Rows:
-    """The matrix that stands in every place of a MATLAB cell, as labels do that are repeated for each view."""
+    """Return the matrix of a MATLAB cell with equal matrices, such as labels that are repeated for each view."""
     found = list(read_matlab(path, list(matlab_cells(path)[cell])).values())
     if not found:
-        raise DataError(f"{path}: the cell {cell!r} is empty, expected a matrix in it")
+        raise DataError(f"{path}: the cell {cell!r} is empty, expected a matrix")
     same = all(one.shape == found[0].shape and (dense(one) == dense(found[0])).all() for one in found[1:])
     if not same:
         raise DataError(
-            f"{path}: the cell {cell!r} holds {len(found)} matrices, expected one; write {path}::{cell}{{1}}"
+            f"{path}: the cell {cell!r} has {len(found)} different matrices, expected one; pass {path}::{cell}{{1}}"
         )
     return found[0]
 
@@ -357,7 +363,7 @@ def _one_of_equals(path: str, cell: str) -> Rows:
 def _pick(
     path: str, array: str | None, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, object], of_labels: bool
 ) -> str:
-    """The array asked for, or the only matrix of the file; of features the only one that is more than a vector."""
+    """Return the requested array, or the only matrix of a file; vectors are ignored unless the file has labels."""
     wide = [name for name, shape in shapes.items() if min(shape) > 1]
     matrices = wide if len(wide) == 1 and not of_labels else list(shapes)
     if array is None and len(matrices) == 1:
@@ -370,11 +376,11 @@ def _pick(
 
 
 def _pick_column(path: str) -> str:
-    """The only column of vectors of a Parquet file."""
+    """Return the only column of vectors of a Parquet file."""
     columns = vector_columns(open_parquet(path))
     if len(columns) != 1:
         raise DataError(
-            f"{path}: holds the columns of vectors {', '.join(columns) or 'none'}, expected one; write {path}::COLUMN"
+            f"{path}: has the vector columns {', '.join(columns) or 'none'}, expected one; pass {path}::COLUMN"
         )
     return columns[0]
 
@@ -384,27 +390,27 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
     first = next(iter(headers.values()))
     for arff in headers.values():
         if arff.attributes != first.attributes:
-            raise DataError(
-                f"{arff.path}: {name}: declares other attributes than {first.path}, expected the same header"
-            )
+            raise DataError(f"{arff.path}: {name}: its attributes differ from {first.path}, expected the same header")
     if labels is None:
         labels = first.label_count or first.outputs
     elif not isinstance(labels, int):
         chosen, unknown = chosen_columns(first.names, labels)
-        labels = [*chosen, *unknown] if chosen else ()  # none: a view of features alone
+        labels = [*chosen, *unknown] if chosen else ()  # Without any of the names, the view has only features.
     elif labels == 0:
         labels = ()
     features, outputs = first.split(labels)
     texts = [first.names[j] for j in features if first.attributes[j].text]
     features = np.array([j for j in features if not first.attributes[j].text], np.intp)
     if any(first.attributes[j].text for j in outputs):
-        raise DataError(f"{first.path}: {name}: a label is of type string, expected numeric or {{values}}")
+        raise DataError(f"{first.path}: {name}: a label has type string or date, expected numeric or {{values}}")
     if len(features) == 0:
-        raise DataError(f"{first.path}: {name}: every attribute is a label, expected at least one feature")
-    # One pass for the labels and the number of rows; the features come in a second one, block by block.
+        raise DataError(f"{first.path}: {name}: all attributes are labels, expected at least one feature")
+    # The first pass reads the labels and counts the rows. Features are read in a second pass, block by block.
     passes = _scan(name, headers, lambda arff: [_outputs(arff, block, features, outputs) for block in arff.blocks()])
     if len({sparse for blocks in passes.values() for _, sparse, _ in blocks}) > 1:
-        raise DataError(f"{first.path}: {name}: one file is sparse, another dense, expected the same in every split")
+        raise DataError(
+            f"{first.path}: {name}: some files are sparse and some are dense, expected the same in all splits"
+        )
     n = {split: sum(Y.shape[0] for Y, *_ in blocks) for split, blocks in passes.items()}
     names = _names(first, features)
     parts = [
@@ -424,7 +430,7 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
 
 
 def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[Block, bool, bool]:
-    """(the labels, as bytes if they are 0 and 1; whether the block is sparse; whether features are missing)."""
+    """Return the labels (as bytes if all are 0 or 1), whether the block is sparse, and whether features are missing."""
     sparse, cells = scipy.sparse.issparse(block), block[:, features]
     gaps = bool(np.isnan(cells.data if sparse else cells).any())
     Y = dense(block[:, outputs])
@@ -433,9 +439,9 @@ def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray
 
 
 def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:
-    """`read` of each file, as a stage of its own: text is read once to know its shape."""
+    """Apply `read` to each file in a progress stage, because text files are read once to find their shape."""
     found = {}
-    with stage(f"look at {name}", len(files)) as advance:
+    with stage(f"scan {name}", len(files)) as advance:
         for split, file in files.items():
             found[split] = read(file)
             advance(1)
@@ -444,7 +450,7 @@ def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]
 
 @dataclass(frozen=True)
 class _Columns:
-    """Called, it starts a pass over the blocks of an ARFF file, with some of its columns; those of words one-hot."""
+    """Callable that reads some columns of an ARFF file block by block, with nominal attributes one-hot encoded."""
 
     arff: Arff
     columns: np.ndarray
@@ -463,7 +469,7 @@ class _Columns:
 
 
 def _names(arff: Arff, columns: np.ndarray) -> list[str]:
-    """Names of features: of attributes, "NAME=WORD" of those whose values are words."""
+    """Return the feature names: the name of each attribute, or "NAME=VALUE" for each value of a nominal attribute."""
     found: list[str] = []
     for attribute in (arff.attributes[j] for j in columns):
         words = attribute.categories is not None
@@ -472,13 +478,16 @@ def _names(arff: Arff, columns: np.ndarray) -> list[str]:
 
 
 def _marks(codes: np.ndarray, categories: Sequence[float]) -> np.ndarray:
-    """A column of 0 and 1 for every category, NaN where the cell is missing."""
+    """Return an indicator column per category, with NaN for missing cells."""
     marks = (codes[:, None] == np.array(categories)).astype(np.float64)
     return np.where(np.isnan(codes)[:, None], np.nan, marks)
 
 
 def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Labels and their names: one attribute of categories becomes a column a class; words that are no truth are refused."""
+    """Return labels and their names; a single nominal attribute becomes one column per class.
+
+    Raises DataError for other text values than words for true and false.
+    """
     attributes = [arff.attributes[j] for j in outputs]
     first = attributes[0]
     if len(attributes) == 1 and first.categories is not None:
@@ -490,7 +499,8 @@ def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.n
         if None in truth:
             raise DataError(
                 f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected 0 "
-                f"and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 takes the first six, -6 the last six"
+                f"and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 selects the first six "
+                "attributes, -6 the last six"
             )
         Y[:, j] = np.where(np.isnan(Y[:, j]), np.nan, np.array(truth, float)[np.nan_to_num(Y[:, j]).astype(int)])
     return Y, [attribute.name for attribute in attributes]

@@ -1,7 +1,7 @@
-"""Numbers in lines of text: columns (.csv, .tsv) and svmlight rows ("label,label index:value index:value"); lists of names.
+"""Read numbers from text files (.csv, .tsv, svmlight rows "label,label index:value index:value"), and lists of names.
 
-pandas parses the numbers of columns, some rows at a time. Where it finds anything else, an empty cell or a row of another
-length, the rows from there on are parsed line by line, which says in which line and column the text is that is no number.
+pandas parses columns of numbers block by block. If a block has anything else, such as an empty cell or a row of another
+length, the remaining rows are parsed line by line. The error then has the line and column of the invalid text.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from dmo.blocks import Block, packed, stacked
 from dmo.formats.files import DataError, csv_rows, decompressing, lines, open_binary, suffix, to_number
 
 DELIMITERS = (",", ";", "\t")
-_CELLS = 1 << 24  # of a block
-_BYTES = 1 << 20  # read at a time to count lines
-_LARGEST = 1 << 48  # features
-_BLANK = re.compile(rb"\n[\n\r \t\f\v]")  # a first byte that is alone is found 17 times as fast as two
+_CELLS = 1 << 24  # Maximum number of cells per block.
+_BYTES = 1 << 20  # Bytes read at a time to count lines.
+_LARGEST = 1 << 48  # Maximum number of features.
+_BLANK = re.compile(rb"\n[\n\r \t\f\v]")  # A pattern that starts with a single byte is 17 times faster than with two.
 Labels = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Delimited:
-    r"""What one look at a .csv or .tsv file found, and its rows block by block.
+    r"""Text file of numbers (.csv or .tsv), which is read block by block.
 
     Attributes
     ----------
     path : Path
-        The file.
+        Path of the file.
     delimiter : str
-        What stands between two fields.
+        Delimiter between fields.
     names : tuple of str or None
-        Names of the d columns; None: there is no header line.
+        Names of the d columns, or None without a header line.
     columns : int
-        Their number, d.
+        Number of columns, d.
 
     Examples
     --------
@@ -63,18 +63,18 @@ class Delimited:
     columns: int
 
     def count(self) -> int:
-        """Count the rows: one pass over the lines, no number is parsed.
+        """Count the rows in one pass over the file, without parsing the numbers.
 
         Returns
         -------
         int
-            Their number, n.
+            Number of rows, n.
         """
         with decompressing(self.path, lambda: ""), open_binary(self.path) as file:
             rows, last = 0, b"\n"
             while piece := file.read(_BYTES):
                 both = last + piece
-                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # lines that may be blank
+                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # Some lines may be blank.
                     return sum(1 for _ in self._data())
                 rows, last = rows + piece.count(b"\n"), piece[-1:]
         return rows + (last != b"\n") - (self.names is not None)
@@ -85,17 +85,17 @@ class Delimited:
         Parameters
         ----------
         size : int, default=4096
-            Rows in a block, at most; fewer where these would have more than 2^24 cells.
+            Maximum number of rows per block. Blocks have at most 2^24 cells.
 
         Yields
         ------
         ndarray of shape (n_b, d), float64
-            A block.
+            Block of rows.
 
         Raises
         ------
         DataError
-            With line and column where a field is no number, or a row has more or fewer than d fields.
+            If a field is not a number or a row does not have d fields; the message has the line and column.
         """
         size, done = max(min(size, _CELLS // self.columns), 1), 0
         try:
@@ -104,15 +104,15 @@ class Delimited:
                 done += len(block)
             return
         except (ValueError, OSError, EOFError, lzma.LZMAError, zlib.error):
-            data = islice(self._data(), done, None)  # says what is wrong, and where
+            data = islice(self._data(), done, None)  # Parse the remaining rows one by one to locate the error.
         while found := list(islice(data, size)):
             yield np.stack([self._row(number, line) for number, line in found])
 
     def _parsed(self, size: int) -> Iterator[np.ndarray]:
-        """The rows as pandas parses them; ValueError where they are not numbers alone."""
+        """Parse the rows with pandas; raise ValueError if a cell is not a number or row lengths differ."""
         import pandas as pd
 
-        # the parser of later versions rounds to the nearest number without being told
+        # The default parser of pandas 3 and later rounds correctly.
         exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
         with open_binary(self.path) as file:
             parts = pd.read_csv(
@@ -124,7 +124,7 @@ class Delimited:
                 na_values=[],
                 skipinitialspace=True,
                 quoting=csv.QUOTE_NONE,
-                encoding="latin-1",  # of names alone, which are known
+                encoding="latin-1",  # The encoding affects only the names, which are already known.
                 low_memory=False,
                 chunksize=size,
                 **exact,
@@ -134,7 +134,7 @@ class Delimited:
                     numbers = isinstance(part.index, pd.RangeIndex) and all(kind.kind in "iuf" for kind in part.dtypes)
                     values = part.to_numpy(np.float64) if numbers else None
                     if values is None or np.isnan(values).any():
-                        raise ValueError("rows of other lengths, or cells that are no numbers")
+                        raise ValueError("row lengths differ, or cells are not numbers")
                     if len(values):
                         yield values
 
@@ -154,26 +154,26 @@ class Delimited:
 
 
 def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header: bool | None = None) -> Delimited:
-    r"""Look at the first line of a .csv or .tsv file of numbers.
+    r"""Open a .csv or .tsv file of numbers and read its first line.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
     delimiter : str, default=None
-        None: a tab for .tsv, else the most frequent of comma, semicolon and tab.
+        Delimiter between fields. By default, a tab for .tsv, otherwise the most frequent of comma, semicolon and tab.
     header : bool, default=None
-        Whether the first line holds names; None: it does when none of its fields is a number.
+        Whether the first line has column names. By default, it does if none of its fields is a number.
 
     Returns
     -------
     Delimited
-        What was found, and the way to the rows.
+        Opened file.
 
     Raises
     ------
     DataError
-        Where there is no line, the first line is not text, or it mixes numbers and names.
+        If the file is empty, or its first line is not text or has both numbers and names.
 
     Examples
     --------
@@ -186,9 +186,7 @@ def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     """
     first = next((line for _, line in lines(path) if line), None)
     if first is None or b"\0" in first:
-        raise DataError(
-            f"{path}: {'is empty' if first is None else 'byte 0 begins no text'}, expected lines of numbers"
-        )
+        raise DataError(f"{path}: {'is empty' if first is None else 'is not a text file'}, expected lines of numbers")
     if delimiter is None:
         counts = [first.count(mark.encode()) for mark in DELIMITERS]
         delimiter = "\t" if suffix(path) == ".tsv" else DELIMITERS[counts.index(max(counts))]
@@ -207,21 +205,21 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
     delimiter : str, default=None
-        As `open_csv`.
+        See `open_csv`.
     header : bool, default=None
-        As `open_csv`.
+        See `open_csv`.
 
     Returns
     -------
     ndarray of shape (n, d), float64
-        The numbers.
+        Rows of the file.
 
     Raises
     ------
     DataError
-        As `open_csv` and `Delimited.blocks`, and where no row follows the header.
+        See `open_csv` and `Delimited.blocks`; also if no row follows the header.
 
     Examples
     --------
@@ -240,22 +238,22 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
 
 
 def read_names(path: str | os.PathLike[str]) -> list[str]:
-    r"""Read the names in a text file, one a line (empty lines are left out).
+    r"""Read names from a text file with one name per line; empty lines are ignored.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed, UTF-8.
+        Path of the UTF-8 file, plain or compressed.
 
     Returns
     -------
     list of str
-        The names, in order.
+        Names, in order.
 
     Raises
     ------
     DataError
-        With the line where a name is not UTF-8 text or appears a second time, and where there is none.
+        If a line is not UTF-8 text, a name occurs twice, or there are no names.
 
     Examples
     --------
@@ -270,13 +268,13 @@ def read_names(path: str | os.PathLike[str]) -> list[str]:
         try:
             name = line.decode("utf-8")
         except UnicodeDecodeError:
-            raise DataError(f"{path}: line {number} is not UTF-8 text, expected one name a line") from None
+            raise DataError(f"{path}: line {number} is not UTF-8 text, expected one name per line") from None
         if name in seen:
             raise DataError(f"{path}: line {number} repeats {name!r} of line {seen[name]}, expected each name once")
         if name:
             seen[name] = number
     if not seen:
-        raise DataError(f"{path}: holds no line, expected one name a line")
+        raise DataError(f"{path}: has no names, expected one per line")
     return list(seen)
 
 
@@ -284,27 +282,27 @@ def _fields(line: bytes, delimiter: str) -> list[str]:
     text = line.decode("utf-8", "replace")
     try:
         fields = next(csv_rows([text], delimiter), [""])
-    except csv.Error:  # a carriage return or NUL inside the line
+    except csv.Error:  # The line contains a carriage return or NUL.
         fields = text.split(delimiter)
     return [field.strip() for field in fields]
 
 
 @dataclass(frozen=True)
 class Svmlight:
-    r"""What one pass over an svmlight file found, and its rows block by block.
+    r"""Svmlight file with its labels, whose rows are read block by block.
 
     Attributes
     ----------
     path : Path
-        The file.
+        Path of the file.
     shape : tuple of int
-        (n, d), d one more than the largest index, or as the first line says.
+        Shape (n, d). The number of features d comes from the first line or from the largest index.
     base : int
-        The index of the first feature, 0 or 1.
+        Index of the first feature, 0 or 1.
     labels : list of tuple of str
-        The labels of each row, as written.
+        Labels of each row, as in the file.
     skip : int
-        Lines before the first row.
+        Number of lines before the first row.
 
     Examples
     --------
@@ -328,33 +326,33 @@ class Svmlight:
         Parameters
         ----------
         size : int, default=4096
-            Rows in a block, at most.
+            Maximum number of rows per block.
 
         Yields
         ------
         csr_array of shape (n_b, d), float64
-            A block.
+            Block of rows.
         """
         for X, _ in _parse(self.path, self.skip, size):
             yield _fit(X, self.base, self.shape[1])
 
     def indicator(self, ids: Sequence[str] | None = None) -> Block:
-        """Build the matrix of the labels.
+        """Build the indicator matrix of the labels.
 
         Parameters
         ----------
         ids : sequence of str, default=None
-            Label of each column; None: those of this file, ascending.
+            Label of each column. By default, the labels of the file in ascending order.
 
         Returns
         -------
         ndarray or csr_array of shape (n, L), uint8
-            1 where a row has the label; CSR if that is smaller.
+            1 if the row has the label, otherwise 0. The result is CSR if this needs less memory.
 
         Raises
         ------
         DataError
-            Where a row has a label that is not among `ids`.
+            If a row has a label that is not in `ids`.
         """
         ids = label_ids([self]) if ids is None else list(ids)
         column = {label: j for j, label in enumerate(ids)}
@@ -370,36 +368,37 @@ class Svmlight:
 
 
 def label_ids(files: Sequence[Svmlight]) -> list[str]:
-    """List the labels that occur in any of the files, by ascending number."""
+    """Return the labels that occur in any of the files, in ascending numerical order."""
     return sorted(
         {label for file in files for row in file.labels for label in row}, key=lambda label: (float(label), label)
     )
 
 
 def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None) -> Svmlight:
-    r"""Scan an svmlight file, multi-label or not: one pass that keeps the labels alone.
+    r"""Open an svmlight file, single-label or multi-label, and read its shape and labels in one pass.
 
-    A first line of numbers "rows features labels", or "rows features" in files without labels, gives the shape, as in the
-    extreme-classification repository.
+    A first line with the numbers "rows features labels", or "rows features" without labels, defines the shape. Files of
+    the Extreme Classification Repository have such a line.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
     base : int, default=None
-        The index of the first feature; None: 0 if index 0 occurs, else 1.
+        Index of the first feature. By default, 0 if the first line defines the shape or index 0 occurs, otherwise 1.
     n_features : int, default=None
-        d; None: from the first line, else from the largest index.
+        Number of features d. By default, from the first line, otherwise from the largest index.
 
     Returns
     -------
     Svmlight
-        Shape and labels, and the way to the rows.
+        Opened file with its shape and labels.
 
     Raises
     ------
     DataError
-        With the line where a row is not svmlight, where an index exceeds d, or the rows are fewer than promised.
+        If a row is not valid svmlight (the message has the line), an index exceeds d, or the number of rows differs
+        from the first line.
 
     Examples
     --------
@@ -422,11 +421,15 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
             low = int(X.indices.min()) if low is None else min(low, int(X.indices.min()))
         labels += block
     if n == 0 or (promised is not None and n != promised):
-        raise DataError(f"{path}: has {n} rows, expected {promised or 'at least one'}; truncated or of another format")
+        raise DataError(
+            f"{path}: has {n} rows, expected {promised or 'at least one'}; the file is truncated or has another format"
+        )
     if base is None:
         base = 0 if low == 0 else 1
     if low is not None and low < base:
-        raise DataError(f"{path}: the smallest index is {low}, expected at least {base}, that of the first feature")
+        raise DataError(
+            f"{path}: the smallest index is {low}, expected at least {base}, the index of the first feature"
+        )
     d = top + 1 - base
     if n_features is not None:
         if d > n_features:
@@ -436,9 +439,9 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
             )
         d = n_features
     if d > _LARGEST:
-        raise DataError(f"{path}: says {d} features, expected at most {_LARGEST}; the first line is damaged")
+        raise DataError(f"{path}: declares {d} features, expected at most {_LARGEST}; the first line is damaged")
     if d < 1:
-        raise DataError(f"{path}: no row has a feature, expected pairs index:value")
+        raise DataError(f"{path}: has no feature values, expected pairs index:value")
     return Svmlight(path, (n, d), base, labels, skip)
 
 
@@ -450,25 +453,25 @@ def read_svmlight(
     Parameters
     ----------
     path : path-like
-        The file, plain or compressed.
+        Path of the file, plain or compressed.
     base : int, default=None
-        As `open_svmlight`.
+        See `open_svmlight`.
     n_features : int, default=None
-        As `open_svmlight`.
+        See `open_svmlight`.
 
     Returns
     -------
     X : csr_array of shape (n, d), float64
         Features.
-    Y : ndarray of shape (n, L), uint8
-        Labels, 0/1.
+    Y : ndarray or csr_array of shape (n, L), uint8
+        Labels, 0/1. The result is CSR if this needs less memory.
     ids : list of str
-        The label of each column of Y.
+        Label of each column of Y.
 
     Raises
     ------
     DataError
-        As `open_svmlight`.
+        See `open_svmlight`.
 
     Examples
     --------
@@ -485,7 +488,7 @@ def read_svmlight(
 
 
 def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_array, Labels]]:
-    """Blocks of rows as written: CSR whose columns are the indices of the file, and the labels of each row."""
+    """Read blocks of rows as CSR matrices, whose columns are the indices of the file, and the labels of each row."""
     data = ((n, line) for n, line in lines(path) if n > skip and line.partition(b"#")[0].strip())
     while block := list(islice(data, size)):
         try:
@@ -493,13 +496,13 @@ def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_
         except (ValueError, OverflowError):
             number, line = next((n, line) for n, line in block if not _readable(line))
             raise DataError(
-                f'{path}: line {number} begins {line[:40].decode("latin-1")!r}, expected "label,label index:value ..." '
-                "with rising indices"
+                f'{path}: line {number} begins with {line[:40].decode("latin-1")!r}, expected "label,label index:value '
+                '..." with ascending indices'
             ) from None
 
 
 def _load(text: bytes) -> tuple[scipy.sparse.csr_array, Labels]:
-    from sklearn.datasets import load_svmlight_file  # here: other files are read without scikit-learn
+    from sklearn.datasets import load_svmlight_file  # Imported here because other formats do not need scikit-learn.
 
     X, _ = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
     heads = [line.split(None, 1)[0] for line in text.split(b"\n")]

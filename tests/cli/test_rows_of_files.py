@@ -275,7 +275,7 @@ def test_missing_values_are_counted_by_shard(files):
     rows[4, 2] = np.nan
     np.save("emb/part.3.npy", rows)
     found = run("evaluate", "model.zarr", "emb", "--labels", "meta::tags")
-    assert "emb/part.3.npy holds NaN in 1 rows, which count as missing" in found.stderr
+    assert "emb/part.3.npy has NaN in 1 rows, which are treated as missing values" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -210,13 +210,13 @@ def test_labels_may_be_rows_of_any_length_lists_or_columns_of_the_features():
 
 
 REFUSED = {
-    "dates": ({"taken": "2020-01-02"}, "column 'taken' holds dates"),
-    "free text": ({"note": [f"a long text number {i}" for i in range(N)]}, "column 'note' holds free text"),
-    "names": ({"code": [f"c{i}" for i in range(N)]}, "column 'code' holds 60 different words"),
+    "dates": ({"taken": "2020-01-02"}, "column 'taken' has dates"),
+    "free text": ({"note": [f"a long text number {i}" for i in range(N)]}, "column 'note' has free text"),
+    "names": ({"code": [f"c{i}" for i in range(N)]}, "column 'code' has 60 different values"),
     "a typo": ({"width": ["1,5x", *TABLE["width"][1:]]}, "column 'width', row 0 is '1,5x', expected a number"),
-    "an id twice": ({"image": ["img01.jpg", *IDS[1:]]}, "the id 'img01.jpg' stands in 2 rows"),
+    "an id twice": ({"image": ["img01.jpg", *IDS[1:]]}, "the id 'img01.jpg' occurs in 2 rows"),
     "an id that is missing": ({"image": [None, *IDS[1:]]}, "the id in row 0 is missing"),
-    "other ids": ({"image": ["other.jpg", *IDS[1:]]}, "'labels' lacks 'other.jpg', which 'x' has"),
+    "other ids": ({"image": ["other.jpg", *IDS[1:]]}, "'labels' has no rows for 'other.jpg' of 'x'"),
 }
 
 
@@ -235,7 +235,9 @@ def test_words_one_a_line_are_classes_with_a_header_and_without(first):
     samples = read_samples("x.csv", labels="y.txt")
     np.testing.assert_array_equal(np.array(samples.label_names)[samples.labels.argmax(axis=1)], KINDS)
     Path("y.txt").write_text("".join(f"{word}\n" for word in KINDS[1:]))
-    with pytest.raises(UserError, match=f"view 'x' has {N} rows, 'labels' has {N - 1}; pass the same samples in each"):
+    with pytest.raises(
+        UserError, match=f"view 'x' has {N} rows, but 'labels' has {N - 1}; pass the same samples in each"
+    ):
         read_samples("x.csv", labels="y.txt")
 
 
@@ -268,12 +270,12 @@ def test_missing_labels_are_not_known_and_the_first_is_named(made, seen):
     samples = read_samples("x.csv", labels="y.csv", id="image")
     np.testing.assert_array_equal(samples.labels[:, : seen.shape[1]], seen)
     assert np.isnan(samples.labels[7]).all()
-    assert any("('img07.jpg', column '" in note and "not known" in note for note in samples.notes)
+    assert any("(first: 'img07.jpg', column '" in note and "unknown labels" in note for note in samples.notes)
     store = samples.write("s.zarr")
     np.testing.assert_array_equal(store.labels, samples.labels)
     assert store.real_labels == samples.real
     assert verify("s.zarr") == []
-    with pytest.raises(DataError, match="the cell in row 3, column 'boat' is inf"):
+    with pytest.raises(DataError, match="labels: row 3, column 'boat' is inf"):
         read_samples(
             TABLE[["width"]], labels=pd.DataFrame(np.where(np.arange(N)[:, None] == 3, np.inf, Y), columns=NAMES)
         )
@@ -432,7 +434,7 @@ ARFF = "@relation 'r{}'\n@attribute a {{cat,dog}}\n@attribute b real\n@attribute
 
 def test_arff_asks_for_its_labels_and_words_are_one_hot():
     Path("a.arff").write_text(ARFF.format(""))
-    with pytest.raises(UserError, match=r"which attributes are labels is not said; pass .* -6: the last"):
+    with pytest.raises(UserError, match=r"the label attributes are not declared; pass .* -6: the last"):
         ingest_files({"x": "a.arff"}, "s.zarr")
     store = ingest_files({"x": "a.arff"}, "s.zarr", labels=-1, test_share=0.4)
     assert store.label_names == ["c"]
@@ -576,7 +578,10 @@ def test_a_table_of_vectors_alone_is_the_view_and_missing_ones_are_missing_sampl
         ([[1, 2], "b"], "column 'e' lists numbers in most rows, row 1 is 'b'; write a list"),
         ([[1, {}], [2, 3]], "column 'e' lists values that are not numbers; leave it out"),
         ([[], []], "row 0 lists 0 values, expected some in each"),
-        ([["a"], ["b"]], r"column 'e' lists words; pass it as labels \(--label-columns e\), or leave it out"),
+        (
+            [["a"], ["b"]],
+            r"column 'e' has lists, expected one value per cell; pass it as labels \(--label-columns e\), or leave it out",
+        ),
     ],
 )
 def test_a_column_of_lists_that_is_no_view_is_refused_by_its_row(cells, said):
@@ -647,9 +652,9 @@ def test_a_cell_of_matlab_7_3_is_a_view_for_each_of_its_matrices():
 
 def test_cells_that_are_no_views_are_refused_with_what_to_write():
     scipy.io.savemat("m.mat", {"X": cell(VECTORS, VECTORS[:, :2]), "Z": cell("a", "b")})
-    with pytest.raises(DataError, match=r"the cell 'Z' holds|variable 'Z\{1\}' is a char"):
+    with pytest.raises(DataError, match=r"the cell 'Z' has|variable 'Z\{1\}' is a char"):
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::Z")
-    with pytest.raises(DataError, match=r"the cell 'X' holds 2 matrices, expected one; write m.mat::X\{1\}"):
+    with pytest.raises(DataError, match=r"the cell 'X' has 2 different matrices, expected one; pass m.mat::X\{1\}"):
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::X")
     with pytest.raises(DataError, match=r"no variable 'X\{3\}', expected one of X, Z, X\{1\}, X\{2\}"):
         ingest_files({"v": "m.mat::X{3}"}, "m.zarr", labels=0)
@@ -741,7 +746,7 @@ def test_a_column_that_looks_like_classes_and_is_not_named_is_asked_about(caplog
     np.savez("s.npz", X=VECTORS, y=KINDS)
     caplog.clear()
     ingest_files({"v": "s.npz"}, "s.zarr")
-    assert "s.npz also holds the vector 'y'; if that is labels: --labels s.npz::y" in caplog.text
+    assert "s.npz also has the vector 'y'; if it has the labels, pass --labels s.npz::y" in caplog.text
     run("ingest", "files", "q.zarr", "--view", "x=zoo.csv", "--id", "image", "--label-columns", "species")
     assert open_features("q.zarr").label_names == ["cat", "dog", "owl"]
 
@@ -804,7 +809,7 @@ def test_whole_numbers_are_classes_if_few_or_counted():
     for values in (many, np.repeat([3, 9], 5)):
         assert read_samples({"v": np.zeros((len(values), 1))}, labels=values).classes
     years = np.repeat(np.arange(1950, 1990), 2)
-    with pytest.raises(DataError, match="may be codes of classes or a real target; pass --type y=category"):
+    with pytest.raises(DataError, match="can be class codes or a regression target; pass --type y=category"):
         read_samples({"v": np.zeros((80, 1))}, labels=pd.DataFrame({"y": years}))
     assert read_samples({"v": np.zeros((84, 1))}, labels=alone).real
     for values in (years, alone):
@@ -814,7 +819,7 @@ def test_whole_numbers_are_classes_if_few_or_counted():
     codes = np.random.default_rng(0).choice(np.arange(100, 999), 30, replace=False)
     found = read_samples({"v": np.zeros((300, 1))}, labels=pd.DataFrame({"icd": np.tile(codes, 10)}))
     assert (found.classes, found.label_names) == (True, [str(code) for code in np.sort(codes)])
-    assert "30 different whole numbers in 300 rows: read as classes" in found.notes[0]
+    assert "30 different integers in 300 rows, read as classes" in found.notes[0]
     found = read_samples({"v": np.zeros((50, 1))}, labels=pd.DataFrame({"price": np.arange(100, 600, 10)}))
     assert found.real
 
@@ -826,7 +831,7 @@ def test_files_that_declare_different_labels_are_refused_and_zero_says_that_ther
         (tmp_path / f"{name}.arff").write_text(text)
     files = {name: str(tmp_path / f"{name}.arff") for name in "ab"}
     for read in (read_samples, lambda views, labels: ingest_files(views, tmp_path / "s.zarr", labels=labels)):
-        with pytest.raises(DataError, match="views 'a' and 'b' have different labels in their files"):
+        with pytest.raises(DataError, match="the files of views 'a' and 'b' have different labels"):
             read(files, labels=-1)
     assert read_samples(files, labels=0).labels is None
 
@@ -887,7 +892,7 @@ def test_labels_of_a_sparse_matrix_need_sixteen_bytes_per_entry():
 def test_labels_are_checked_alike_in_arrays_and_sparse_matrices(form):
     Y = (np.random.default_rng(0).random((600, 300)) < 0.03).astype(float)
     Y[5, 7], Y[9, 0] = np.nan, -1
-    with pytest.raises(DataError, match="row 9, column 0 is -1 among labels"):
+    with pytest.raises(DataError, match="row 9, column 0 is -1, expected 0 or 1"):
         checked_numbers("y", form(Y), None)
     found, real = checked_numbers("y", form(Y), None, TableOptions(missing=("-1",)))
     np.testing.assert_array_equal(dense(found), np.where(Y == -1, np.nan, Y))

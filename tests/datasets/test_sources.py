@@ -167,11 +167,11 @@ def infinite(shards):
         ),
         ("pq::l", ragged, r"train-00003-of-00016\.parquet::l: row 19 has 2 values, expected 6"),
         ("emb", infinite, r"part\.3\.npy, row 4, column 2 is inf"),
-        ("emb", short_table, r"part\.3\.parquet has 1 rows, emb/part\.3\.npy has 20"),
+        ("emb", short_table, r"part\.3\.parquet has 1 rows, but emb/part\.3\.npy has 20"),
         (
             "emb",
             repeated,
-            r"'scan-40' stands in 2 rows \(meta/part\.2\.parquet, row 0 and meta/part\.3\.parquet, row 0\)",
+            r"'scan-40' occurs in 2 rows \(meta/part\.2\.parquet, row 0 and meta/part\.3\.parquet, row 0\)",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_ingest_counts_nan_by_shard(shards, caplog):
     np.save("emb/part.3.npy", rows)
     with caplog.at_level(logging.WARNING, "dmo"):
         store = ingest_files({"v": "emb"}, "out.zarr")
-    assert "view 'v': emb/part.3.npy holds NaN in 2 rows, which count as missing" in caplog.messages
+    assert "view 'v': emb/part.3.npy has NaN in 2 rows, which are treated as missing values" in caplog.messages
     assert not store.views["v"].present[67]
     assert store.attributes["missing"] == {"v": {"2": 1}}
 
@@ -341,7 +341,10 @@ def test_copies_are_logged_with_reason_and_size(shards, caplog):
     with caplog.at_level(logging.WARNING, "dmo"):
         store = ingest_files({"v": "column.npy"}, "copy.zarr", labels="y.npy", in_place=True)
     assert store.folder.is_local
-    assert any("copy.zarr: a copy of at most" in text and "not read by rows" in text for text in caplog.messages)
+    assert any(
+        "copy.zarr: writing a copy of at most" in text and "rows cannot be read in any order" in text
+        for text in caplog.messages
+    )
     np.testing.assert_array_equal(store.views["v"][:], X)
 
 

@@ -61,13 +61,16 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
         ("sunny,hot\nrainy,hot\nsunny,cool\n", "its cells occur again below; pass --header"),
         ("a;b\n0,5;1\n1,5;2\n2,5;1.5\n", "column 'a' has '0,5', column 'b' has '1.5': the decimal mark"),
         ('a,b\n"1,234",1\n"2,345",2\n', "column 'a' has '1,234': the decimal mark may be ',' or '.'"),
-        ("zip,b\n01234,1\n02345,2\n", "column 'zip', row 0 is '01234': digits with leading zeros are codes or numbers"),
+        (
+            "zip,b\n01234,1\n02345,2\n",
+            "column 'zip', row 0 is '01234': digits with leading zeros can be codes or numbers",
+        ),
         (
             "a,b\n1,1\n2,2\nunknown,3\n",
             "column 'a', row 2 is 'unknown', expected a number as in most rows; .*--missing",
         ),
-        ("p,b\n1%,1\n2%,2\n", "column 'p' holds numbers with a sign of a unit .'1%'."),
-        ("p,b\n1 234,1\n2 345,2\n", "column 'p' holds several numbers in a cell .'1 234'.; write a vector as a list"),
+        ("p,b\n1%,1\n2%,2\n", "column 'p' has numbers with a unit .'1%'."),
+        ("p,b\n1 234,1\n2 345,2\n", "column 'p' has several numbers per cell .'1 234'.; write vectors as lists"),
         ("a,b\n", "ends after its header"),
     ],
 )
@@ -96,9 +99,9 @@ def test_options_decide_what_a_table_is():
     for options, said in (
         ({"types": {"a": "float"}}, "type of column 'a' is 'float', expected one of number, boolean"),
         ({"decimal": ";"}, "decimal = ';'"),
-        ({"delimiter": ", "}, "delimiter = ', ', expected one character"),
+        ({"delimiter": ", "}, "delimiter = ', ', expected a single character"),
         ({"drop_columns": "lenght"}, "has no column 'lenght'"),
-        ({"row_names": True, "id": "a"}, "both name the samples"),
+        ({"row_names": True, "id": "a"}, "expected only one; each provides the sample ids"),
     ):
         with pytest.raises(UserError, match=said):
             read("a,length\n1,2\n3,4\n", **options)
@@ -116,7 +119,9 @@ def test_row_names_of_r_are_ids_and_join_tables():
     lines = ["kind", *(f'"Mazda {i}",{KINDS[i]}' for i in order)]
     Path("y.csv").write_text("\n".join(['"","kind"', *lines[1:]]) + "\n")
     features = R.replace(' "kind"\n', "\n").replace(' "cat"', "").replace(' "dog"', "").replace(' "owl"', "")
-    with pytest.raises(DataError, match="the names of rows differ from those of 'x' from row 0 on; pass --row-names"):
+    with pytest.raises(
+        DataError, match="the row names differ from the row names of 'x', first in row 0; pass --row-names"
+    ):
         read(features, labels="y.csv")
     joined = read(features, labels="y.csv", row_names=True)
     assert (joined.ids, joined.y.tolist()) == (found.ids, KINDS.tolist())
@@ -190,7 +195,7 @@ def test_categories_are_those_of_the_training_rows():
     found = read_samples(frame(color=color, part=part, kind=KINDS), labels=["kind"], split="part")
     assert found.feature_names["x"][3:] == ["color=blue", "color=red"]
     assert found.views["x"][25, 3:].tolist() == [0, 0]
-    assert any("'new' occurs in no training sample: encoded as none" in note for note in found.notes)
+    assert any("'new' does not occur in training samples, encoded as all zeros" in note for note in found.notes)
 
 
 def test_samples_without_any_cell_are_left_out_with_a_count():
@@ -198,7 +203,7 @@ def test_samples_without_any_cell_are_left_out_with_a_count():
     table.loc[[4, 9], ["a", "b", "c"]] = np.nan
     found = read_samples(table, labels=["kind"], id="id")
     assert (found.n, len(found.labels), found.ids[4]) == (28, 28, "s5")
-    assert any("2 samples without any cell of features are left out ('s4', 's9')" in note for note in found.notes)
+    assert any("2 samples without any feature values are left out ('s4', 's9')" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("form", ["[0.5, 1, 2]", "[0.5 1.  2. ]", "(0.5, 1.0, 2e0)", "[np.float64(0.5), 1, 2]"])
@@ -255,7 +260,7 @@ def test_later_cells_that_do_not_fit_are_named_with_the_option(model):
     assert "bad.csv lacks the column 'b'" in run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
     model.assign(site="new").to_csv("new.csv", index=False)
     said = run("annotate", "m.zarr", "new.csv", "p.csv").stderr
-    assert "new.csv: column 'site' holds 1 unknown category ('new') in 30 rows: encoded as none" in said
+    assert "new.csv: column 'site' has 1 unknown category ('new') in 30 rows, encoded as all zeros" in said
     shown = run("info", "m.zarr").stdout + run("info", "t.zarr").stdout
     assert shown.count("2: 001, X9") == 2
     said = run("annotate", "m.zarr", "t.zarr", "q.csv", "--type", "a=number", code=2).stderr
@@ -388,12 +393,12 @@ def test_marks_between_labels_are_told_from_marks_in_names():
     assert names(["sea, sky", "sky, sun", "sun"])[0] == ["sea", "sky", "sun"]
     kept, said = names(["Washington, DC", "Boston", "Austin"])
     assert kept == ["Austin", "Boston", "Washington, DC"]
-    assert "'Washington, DC' in 'tags' is one label" in said
+    assert "'Washington, DC' in 'tags' is read as one label" in said
     assert names(["Washington, DC", "Boston"], separator=",")[0] == ["Boston", "DC", "Washington"]
     assert names(["Washington, DC|Boston", "Boston", "Austin|Boston"])[0] == ["Austin", "Boston", "Washington, DC"]
     cities = ["Portland, OR", "Portland, ME", "Salem, OR"]
     with pytest.raises(
-        DataError, match="single labels or lists between ','; pass --separator ',', or --type tags=category"
+        DataError, match="single labels or lists separated by ','; pass --separator ',', or --type tags=category"
     ):
         names(cities)
     assert names(cities, types={"tags": "category"})[0] == sorted(cities)
@@ -411,13 +416,13 @@ def test_sentinels_among_labels_are_rejected_and_unknown_with_the_option():
         Z = np.where((K[:, None] % 7 == 0) & (np.arange(3) == 1), mark, Y)
         pd.DataFrame(np.c_[X, Z], columns=list("abcpqr")).to_csv("t.csv", index=False)
         with pytest.raises(
-            DataError, match=rf"row 0, column 'q' is {mark} among labels of 0 and 1; pass --missing {mark}"
+            DataError, match=rf"row 0, column 'q' is {mark}, expected 0 or 1 as in most cells; pass --missing {mark}"
         ):
             read_samples("t.csv", labels=["p", "q", "r"])
         found = read_samples("t.csv", labels=["p", "q", "r"], missing=str(mark))
         np.testing.assert_array_equal(found.labels, np.where(mark == Z, np.nan, Z))
         np.save("y.npy", Z)
-        with pytest.raises(DataError, match=f"column 1 is {mark} among labels"):
+        with pytest.raises(DataError, match=f"column 1 is {mark}, expected 0 or 1"):
             read_samples(frame(), labels="y.npy")
         types = dict.fromkeys("pqr", "number")
         assert read_samples("t.csv", labels=["p", "q", "r"], types=types).real
@@ -433,14 +438,14 @@ def test_label_columns_are_names_before_patterns():
     assert read_samples("t.csv", labels=["tag_[ab]"]).label_names == ["tag_a", "tag_b"]
     with pytest.raises(DataError, match="x: has no label column 'tag_z'; did you mean 'tag_"):
         read_samples("t.csv", labels=["tag_z"])
-    with pytest.raises(DataError, match="a number is for ARFF files, name columns of other tables"):
+    with pytest.raises(DataError, match="numbers of columns are supported only for ARFF files, pass names"):
         read_samples("t.csv", labels=-1)
     run("ingest", "files", "s.zarr", "--view", "x=t.csv", "--label-columns", "3", "--drop-columns", "tag_*")
     assert open_features("s.zarr").feature_names("x") == ["a", "b", "c", "tag_a", "tag_b"]
 
 
 def test_numbers_of_two_spellings_are_no_class():
-    with pytest.raises(DataError, match=r"writes one number as '1' and as '1\.0'"):
+    with pytest.raises(DataError, match=r"has the same number as '1' and as '1\.0'"):
         read_samples(frame(y=np.array(["1", "1.0", "2"])[K % 3]), labels=["y"])
     found = read_samples(frame(y=np.array(["1", "1.0", "2"])[K % 3]), labels=["y"], types={"y": "category"})
     assert found.label_names == ["1", "1.0", "2"]
@@ -456,15 +461,13 @@ def test_real_targets_with_decimal_commas_are_numbers():
 def test_forms_that_are_no_table_are_named():
     Path("c.json").write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
     with pytest.raises(
-        DataError, match=r"annotations as COCO has them, expected a table; write a table \(.csv\) with a row per image"
+        DataError, match=r"annotations in COCO format, expected a table; write a .csv table with one row per image"
     ):
         read_samples(frame(), labels="c.json")
     pairs = pd.DataFrame({"ImageID": ["a", "a", "b"], "LabelName": ["/m/1", "/m/2", "/m/1"]})
     pairs.to_csv("open.csv", index=False)
     table = pd.DataFrame({"ImageID": ["a", "b"], "w": [1.0, 2.0]})
-    with pytest.raises(
-        DataError, match="the id 'a' stands in 2 rows, expected 1; of one row per pair of sample and label"
-    ):
+    with pytest.raises(DataError, match="the id 'a' occurs in 2 rows, expected one row per sample; write all labels"):
         read_samples(table, labels="open.csv", id="ImageID")
 
 

@@ -146,7 +146,7 @@ def test_csv_and_json_say_the_same(few, tmp_path):
     [
         ("a.csv", "name,x\nq,1\n", "line 1 begins with"),
         ("a.csv", "file,labels\nq\n", "line 2 has 1 fields"),
-        ("a.csv", "file,sky,sea\ntest/d.png,2,wet\n", "column 'sea' holds words .'wet'., expected 0 and 1 or numbers"),
+        ("a.csv", "file,sky,sea\ntest/d.png,2,wet\n", "column 'sea' has text .'wet'., expected 0 and 1 or numbers"),
         ("a.csv", "file,labels\ntest/d.png,x\ntest/d.png,y\n", "line 3 names 'test/d.png' a second time"),
         ("a.csv", "file,labels\nother.png,x\n", "names no image"),
         ("a.csv", "file,labels\ntest/d.png,\n", "contains no label of an image"),

@@ -70,7 +70,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
     trial.rows(
         [sent(tmp_path, "any.csv", turned.replace("red", "pink").replace("blue", "pink").replace("green", "pink"))]
     )
-    assert trial.notes == ["any.csv: column 'color' holds 1 unknown category ('pink') in 3 rows: encoded as none"]
+    assert trial.notes == ["any.csv: column 'color' has 1 unknown category ('pink') in 3 rows, encoded as all zeros"]
     no_header = "".join(",".join(map(str, row)) + "\n" for row in X)
     assert [a["labels"] for a in trial.rows([sent(tmp_path, "n.csv", no_header)])] == [a["labels"] for a in found]
 
@@ -81,12 +81,12 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         (
             "a.csv",
             "weight,color\n1,red\n",
-            "a.csv lacks the column 'price' that the model was fitted on; it has weight",
+            "a.csv lacks the column 'price' of the training data; its columns are weight",
         ),
         (
             "a.csv",
             "weight,price,color\nmuch,1,red\n",
-            "a.csv: column 'weight', row 0 is 'much', expected a number as in the training data; if",
+            "a.csv: column 'weight', row 0 is 'much', expected a number as in the training data; pass",
         ),
         ("a.csv", "id,word\na,b\n", "column 'word', row 0 is 'b', expected a number"),
         ("a.csv", "weight,price,color\n", "a.csv: ends after its header"),

@@ -1,6 +1,6 @@
-"""The cards of public data sets: TOML files that say what a set must hold, where it can be had, and how it is read.
+"""Cards of public data sets: TOML files with the expected contents, the sources and the file layout of a data set.
 
-`data/README.md` describes the fields. The cards that come with dmo lie beside this module.
+`data/README.md` describes the fields. The cards distributed with dmo are in the folder of this module.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError, existing
 
 CARDS = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
-"""The cards that come with dmo: name -> file."""
+"""Paths of the cards distributed with dmo, by name."""
 ALL = "all"
-"""The split of samples that have none."""
+"""Key used instead of a split name if the samples have no split."""
 Files = str | dict[str, str]
-""""PATH" or "PATH::ARRAY" as `open_table` takes them, or one for each split; PATH is a name of the card's files."""
+""""PATH" or "PATH::ARRAY" as in `open_table`, or a mapping with one per split; PATH is a file name of the card."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file: its name in the set's folder, the SHA-256 of its decompressed bytes, where it can be had, their address."""
+    """File of a data set: its name in the folder, SHA-256 of the decompressed bytes, description of the source, URL."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -36,10 +36,11 @@ class File:
 
 @dataclass(frozen=True)
 class ViewCard:
-    """A view: what it is read from, and what its numbers must be (`total`: the sum of all values)."""
+    """View of a data set: its files, expected dimension and data type, and the expected sum of all values (`total`)."""
 
-    # `order`: row numbers of the files, where their rows are in another order; `match`: labels of the files' rows, by
-    # which rows of a split are put in the order of its labels.
+    # `order` has the row indices of the files if their rows are in another order than the samples. `match` has the
+    # labels of the rows of the files; the rows of a split are sorted so that these labels equal the labels of the data
+    # set.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -56,9 +57,9 @@ class ViewCard:
 
 @dataclass(frozen=True)
 class LabelCard:
-    """The labels: their number, sum by split, and what they are read from: `files`, or `columns` of ARFF (-2: the last two).
+    """Labels of a data set: their number, their sum per split, and their `files` or ARFF `columns` (-2: the last two).
 
-    `names`: an array or text file of names, or a pattern such as "category {}", which counts from 1.
+    `names` is an array or text file with the label names, or a pattern such as "category {}" that is numbered from 1.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -71,26 +72,26 @@ class LabelCard:
 
 @dataclass(frozen=True)
 class Card:
-    """A data set: what it must hold.
+    """Card of a data set: its description, expected contents and files.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Name of the data set.
     title, license, citation : str
-        What it is, and what its users owe.
+        Title, license, and the publication that users should cite.
     rows : dict of str to int
-        Samples by split ("all" where there is none), in the order of the rows.
+        Number of samples per split, in the order of the rows. Without splits, the only key is "all".
     labels : LabelCard
-        Its labels.
+        Labels.
     views : tuple of ViewCard
-        Its views.
+        Views.
     files : tuple of File
-        All its files.
+        All files.
     ids : str or dict of str to str, default=None
-        The array of its samples' names, or one for each split.
+        Array with the ids of the samples, or one array per split.
     about : str, default=""
-        Prose, in Markdown.
+        Description in Markdown.
 
     Examples
     --------
@@ -117,26 +118,26 @@ class Card:
 
     @property
     def n_samples(self) -> int:
-        """The number of samples, over all splits."""
+        """Number of samples in all splits together."""
         return sum(self.rows.values())
 
     def choose(self, names: Sequence[str] | None) -> list[ViewCard]:
-        """Find views by their names.
+        """Return the views with the given names.
 
         Parameters
         ----------
         names : sequence of str, default=None
-            Some of the set's views; None: all that are not optional.
+            Names of views. None selects all views that are not optional.
 
         Returns
         -------
         list of ViewCard
-            In that order.
+            Views in the order of `names`.
 
         Raises
         ------
         UserError
-            For an unknown name, and for none.
+            If a name is unknown or `names` is empty.
         """
         known = {view.name: view for view in self.views}
         if names is None:
@@ -148,22 +149,22 @@ class Card:
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:
-        """Find the files that hold some views, the labels and the names.
+        """Return the files that are needed to read the given views, the labels and the names.
 
         Parameters
         ----------
         views : sequence of ViewCard
-            The views.
+            Views to read.
 
         Returns
         -------
         list of File
-            What is needed.
+            Files to read.
 
         Raises
         ------
         DataError
-            Where the card reads a file that it does not list.
+            If the card refers to a file that it does not list.
         """
         labels = self.labels
         names = None if labels.names is None or "{}" in labels.names else labels.names
@@ -171,34 +172,34 @@ class Card:
         needed = {spec.partition("::")[0] for files in used if files is not None for spec in by_split(files).values()}
         unlisted = sorted(needed - {file.name for file in self.files})
         if unlisted:
-            raise DataError(f"card {self.name}: {unlisted[0]!r} is read but not listed; add it to [files]")
+            raise DataError(f"card {self.name}: file {unlisted[0]!r} is used but not listed; add it to [files]")
         return [file for file in self.files if file.name in needed]
 
 
 def by_split(files: Any) -> Mapping[str, Any]:
-    """Split -> file, "all" where there is no split."""
+    """Return the files by split; without splits, the only key is "all"."""
     return files if isinstance(files, Mapping) else {ALL: files}
 
 
 def read_card(name: str | os.PathLike[str]) -> Card:
-    """Read a card.
+    """Read the card of a data set.
 
     Parameters
     ----------
     name : str or path-like
-        One of `CARDS`, or a TOML file.
+        Key of `CARDS`, or path of a TOML file.
 
     Returns
     -------
     Card
-        What it says.
+        Contents of the card.
 
     Raises
     ------
     UserError
-        For a name that is neither.
+        If the name is neither a known card nor a path that ends in .toml.
     DataError
-        Where the file is no card.
+        If the file is not a valid card.
 
     Examples
     --------
@@ -218,19 +219,19 @@ def read_card(name: str | os.PathLike[str]) -> Card:
         found |= {key: _named(found[key]) for key in ("views", "files") if key in found}
         card = TypeAdapter(Card).validate_python(found)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: no TOML ({error})") from None
+        raise DataError(f"{path}: not valid TOML ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"{path}: {where}: {first['msg']}; compare it with a card such as {CARDS['yeast']}") from None
     if not card.views or set(card.rows) != set(card.labels.total):
-        raise DataError(f"{path}: expected at least one view, and a total of the labels for each split of [rows]")
+        raise DataError(f"{path}: expected at least one view, and in [labels] a total for each split of [rows]")
     card.files_for(card.views)
     return card
 
 
 def _named(table: Any) -> Any:
-    """A table of tables as a list of tables that have their names; others unchanged, to be refused."""
+    """Convert a TOML table of tables to a list of tables with names; return other values unchanged for validation."""
     if not isinstance(table, dict):
         return table
     return [{"name": name, **entry} if isinstance(entry, dict) else entry for name, entry in table.items()]
