@@ -521,6 +521,30 @@ def test_subclass_under_another_name_is_swept_as_its_base(factorized):
     assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # the number of folds x ridges x views
 
 
+@pytest.mark.parametrize("kind", [SumRidge, SharingRidge])
+def test_unknown_estimator_is_tuned_on_a_grid(kind, factorized):
+    X, Y = scattered(n=60)
+    model = dmo.tune(kind(), X, Y, grid={"ridge": [0.03, 0.3, 3.0]}, cv=3)
+    assert isinstance(model, kind)
+    assert {row["ridge"] for row in model.tuning_.table} > {0.03, 0.3, 3.0}
+    assert len(kind.fits) == (1 if kind is SharingRidge else 1 + 3 * len(model.tuning_.table))
+    for row in model.tuning_.table:
+        alone = [kind(ridge=row["ridge"], decoder=Scores(label_sets=False)) for _ in range(3)]
+        fold = stratified_folds(Y, 3, 0)
+        fitted = [own.fit(X[fold != i], Y[fold != i]) for i, own in enumerate(alone)]
+        scores = [own.score(X[fold == i], Y[fold == i]) for i, own in enumerate(fitted)]
+        np.testing.assert_allclose(row["folds"], scores, atol=1e-12)
+
+
+def test_default_search_depends_on_the_protocol(factorized):
+    X, Y = scattered(n=60)
+    model = dmo.tune(SharingRidge(), X, Y, metric="f1@2", cv=2)
+    assert len(model.fits) == 1
+    assert {"bandwidth", "ridge", "decoder", "prepare__scale"} <= {key for row in model.tuning_.table for key in row}
+    with pytest.raises(UserError, match="SumRidge has no default grid; pass the values to try"):
+        dmo.tune(SumRidge(), X, Y)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
