@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -57,6 +57,8 @@ class Estimator(Named, Persistent, Parametrized):
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
     _lacks_rows = False  # whether views may lack samples of the fit
     _only_scores = False  # whether this is a fit within another one, of which nothing but scores is needed
+    _search: ClassVar[Literal["grid", "kernels", "machines"]] = "grid"
+    """Default search of `tune`: the grid of the class, kernels and ridges in rounds, or ridge regression and then C."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """The fit of every estimator."""
@@ -149,6 +151,11 @@ class Estimator(Named, Persistent, Parametrized):
     def _takes_partial_views(self) -> bool:
         """Whether new samples may lack some of the views."""
         return False
+
+    @property
+    def _swept_together(self) -> tuple[str, ...]:
+        """Names of parameters that a sweep varies on one fold before the next, because their fits share work."""
+        return ()
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
         """See `row_by_row`: coordinates, unless a class gives something else."""

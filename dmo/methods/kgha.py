@@ -46,14 +46,14 @@ from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.memory import memory
-from dmo.methods.annotator import Annotator, Statistics
+from dmo.methods.annotator import Statistics
 from dmo.methods.filling import filled_labels
 from dmo.methods.homogeneity import HomogeneityEmbedding, Problem, Solution
 from dmo.methods.homogeneity_maps import SharedKrylov, decoder
 from dmo.methods.incremental import Incremental
 from dmo.methods.options import Decoder, Engine, KernelSpecs, Ridges, Solver
 from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.shared_fits import HeldOut, SharedFit
+from dmo.methods.shared_fits import HeldOut, SharedFit, SharedFits
 from dmo.methods.view_weights import learns, product_kernel, weighed_views
 from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
@@ -76,7 +76,7 @@ def _class_directions(Y: np.ndarray) -> int:
 
 
 @parametrized
-class KGHA(Incremental, Annotator, HomogeneityEmbedding):
+class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
     The embedding X (n x p) consists of the leading eigenvectors of
@@ -163,6 +163,10 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     """
 
     _centers = True
+    _factored_by = "center", "ridge", "label_ridge"
+    _solved_by = ("balance",)
+    _decoded_by = "n_components", *SharedFits._decoded_by
+    _decoder_uses_left_out = False
     _product = Part(ProductKernel, "kernel")
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,

@@ -242,6 +242,10 @@ class NeighborVotes(OnBase):
         return parts, voters
 
     @property
+    def _swept_together(self) -> tuple[str, ...]:
+        return "sharpness", "visual", "decoder"  # fits of the base are cached
+
+    @property
     def _decides(self) -> bool:
         """Always: votes and scores are one ranking by the decoder alone."""
         return True

@@ -69,11 +69,11 @@ from dmo.linalg.operators import Dense
 from dmo.linalg.smoothers import leave_one_out
 from dmo.linalg.solve import COEFFICIENTS, SCORES, CholeskySolver, SpectralSolver, Spectrum
 from dmo.lowrank.approximations import Nystrom
-from dmo.methods.annotator import Annotator, Statistics
+from dmo.methods.annotator import Statistics
 from dmo.methods.incremental import Incremental
 from dmo.methods.landmark_ridge import landmark_regression
 from dmo.methods.options import Decoder, Engine, KernelSpecs, LabelRidges, Weights
-from dmo.methods.shared_fits import HeldOut, SharedFit
+from dmo.methods.shared_fits import HeldOut, SharedFit, SharedFits
 from dmo.methods.view_weights import (
     PER_TARGET,
     SEARCHED,
@@ -134,7 +134,7 @@ def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
 
 
 @parametrized
-class MultiViewRidge(Incremental, Annotator):
+class MultiViewRidge(Incremental, SharedFits):
     """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
     Scores are K(x) (K + c I)^-1 Y, with one kernel that combines the views, or averaged over one regression per view.
@@ -682,10 +682,6 @@ class MultiViewRidge(Incremental, Annotator):
         for j, model in enumerate(models):
             model._learn_by_target(moments)
             yield SharedFit(*model._solve(moments), [(j, None, None)])
-
-    def _complete_labels(self, data: Data) -> Data:
-        """Return unknown labels unchanged, because each fit of a sweep imputes them itself."""
-        return data
 
     def _held_out_fit(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -15,7 +15,7 @@ from sklearn.base import clone
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
 from dmo.errors import UserError
-from dmo.fit.engine import fit_maps
+from dmo.fit.engine import decided, fit_maps, is_exact
 from dmo.fit.exact import exact_engine
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
@@ -30,6 +30,7 @@ from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
 from dmo.memory import Memory, free_memory, remembered, remembering
+from dmo.methods.annotator import Annotator
 from dmo.methods.homogeneity_maps import decoder, nested_decoder
 from dmo.persistence import encode
 from dmo.threads import in_threads, thread_count
@@ -112,6 +113,73 @@ class SharedFit:
     members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
 
 
+class SharedFits(Annotator):
+    """Base class of estimators whose settings share kernels and factorizations, or moments, in a sweep."""
+
+    # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. It
+    # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The attributes below
+    # list the parameters whose values share work. A sweep uses plain fits if the method is not implemented, if samples
+    # are missing from views, and with class weights.
+    # `tune` also tries products of kernels if there is an attribute `_product`, as in `KGHA`.
+
+    _search = "kernels"
+    _factored_by: ClassVar[tuple[str, ...]] = ("center", "ridge")
+    """Parameters that change the factorizations. Settings that agree in them are fitted one after another."""
+    _solved_by: ClassVar[tuple[str, ...]] = ()
+    """Numbers that change the solution, but no factorization. They are tried in ascending order."""
+    _decoded_by: ClassVar[tuple[str, ...]] = (
+        "intercept",
+        "decoder",
+        "decoder__prior_power",
+        "decoder__propensity",
+        "decoder__standardize",
+    )
+    """Parameters that change how a fit scores and ranks labels, but not the fit. `n_components` is one of them if a fit
+    with fewer components has the leading components of a larger fit."""
+    _decoder_uses_left_out: ClassVar[bool] = True
+    """Whether a decoder is learned from leave-one-out scores of the fit. Otherwise it needs fits of its own."""
+
+    kernel: Any
+    center: bool
+    random_state: int | None
+
+    @property
+    def _swept_together(self) -> tuple[str, ...]:
+        return self._factored_by + self._solved_by + self._decoded_by
+
+    def _shares_fits(self, exact: bool) -> bool:
+        """Whether the class implements shared fits with exact or with low-rank kernels."""
+        method = "_held_out_fit" if exact else "_fit_together"
+        return getattr(type(self), method) is not getattr(SharedFits, method)
+
+    def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
+        """Learn weights of the views that all settings share; by default, none.
+
+        views (n, d); Y (n, L)
+        """
+
+    def _complete_labels(self, data: Data) -> Data:
+        """Impute unknown labels for all settings; by default, `_held_out_fit` receives them as unknown."""
+        return data
+
+    def _components(self, n_labels: int, rank: int, n: int) -> int:
+        """Count the components if there is a parameter `n_components`; `rank` is that of the centered labels."""
+        raise NotImplementedError
+
+    def _held_out_fit(
+        self, data: Data, new: Mapping[str, Rows], components: Mapping[float | None, int], needs_loo: bool
+    ) -> HeldOut:
+        """Fit exact kernels of prepared rows and score other rows; with `needs_loo`, add leave-one-out scores.
+
+        new (m, d)
+        """
+        raise NotImplementedError
+
+    def _fit_together(self, moments: Moments, center: bool, models: Sequence[Self], k: int) -> Iterator[SharedFit]:
+        """Fit copies of this estimator, which have the same `center`, to moments of factor rows and labels."""
+        raise NotImplementedError
+
+
 def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
     """n_components of every decoder's setting -> their number (that of the labels for models without components)."""
     if not hasattr(model, "n_components"):
@@ -119,10 +187,6 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
     (n, n_labels), rank = labels.shape, label_rank(labels)
     return {value: _with(model, {"n_components": value})._components(n_labels, rank, n) for value in wanted}
-
-
-_DECODED = ("prepare", "decoder", "intercept", "n_components")
-"""Parameters of which a fit of the raw scores knows nothing: prepared rows are given."""
 
 
 def _with(model: Any, setting: Setting) -> Any:
@@ -209,7 +273,7 @@ class SharedMaps:
 
 @dataclass(frozen=True, eq=False)
 class _Folds:
-    model: Any
+    model: SharedFits
     sources: Mapping[str, Rows]
     labels: Any  # as `dmo.select.sweeps.searched_labels` reads them
     fold: np.ndarray
@@ -238,7 +302,7 @@ class _Folds:
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
             new = prepare_views(probe, held, reset=False)
-            if model.is_exact and 8 * size < free_memory():  # prepared once, not at every reading
+            if is_exact(decided(model)) and 8 * size < free_memory():  # prepared once, not at every reading
                 old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
                 new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
             return old, new
@@ -248,7 +312,7 @@ class _Folds:
             kinds = str(scalable(model, list(self.sources))), tuple(is_pairwise(kernel) for kernel in kernels)
             return "split", told(model._prepare), kinds, _named(memory, self.sources), (self.fold == number).tobytes()
 
-        old, new = remembered(prepared, size, key) if model.is_exact else prepared()
+        old, new = remembered(prepared, size, key) if is_exact(decided(model)) else prepared()
         labels = picked(self.labels, np.flatnonzero(self.fold != number))
         if not self.real:
             return old, new, labels, None
@@ -290,7 +354,8 @@ class ExactFolds(_Folds):
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
-            given = {name: value for name, value in model.get_params(deep=False).items() if name not in _DECODED}
+            unused = {"prepare", *(name.partition("__")[0] for name in model._decoded_by)}  # rows are prepared already
+            given = {name: value for name, value in model.get_params(deep=False).items() if name not in unused}
             for setting in self.algebra:
                 key = "held out", type(model), told(given | dict(setting)), what
                 own = _with(model, setting)

@@ -141,6 +141,7 @@ class OutputSVR(Annotator):
     random_state: int | None
     target_scale: str
     decoder: Decoder
+    _search = "machines"
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _units: RealOutputs
     _tells_classes = True  # two of them are one output

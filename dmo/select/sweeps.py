@@ -21,7 +21,7 @@ from dmo.decide.out_of_fold import sample_keys
 from dmo.decide.rules import SET_METRICS
 from dmo.decide.score_rule import ScoreRule, unseen_last
 from dmo.errors import UserError
-from dmo.fit.engine import by_gradients, choose_engine
+from dmo.fit.engine import by_gradients, choose_engine, decided, is_exact
 from dmo.hashing import digest, fingerprint
 from dmo.inputs import (
     Inputs,
@@ -47,10 +47,7 @@ from dmo.memory import Memory, remembered, remembering
 from dmo.methods.annotator import label_scores, targets
 from dmo.methods.base import Estimator
 from dmo.methods.base import SweepResult as SweepResult
-from dmo.methods.kgha import KGHA
-from dmo.methods.neighbor_votes import NeighborVotes
-from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedMaps, told
+from dmo.methods.shared_fits import ExactFolds, HeldOut, MomentFolds, SharedFits, SharedMaps, told
 from dmo.methods.view_weights import learns
 from dmo.metrics import Metric, metric_of
 from dmo.parameters import nested
@@ -60,11 +57,6 @@ from dmo.stores.checkpoints import Checkpoint, part_of_more
 from dmo.threads import in_threads, thread_count
 
 __all__ = ["sweep"]
-
-_ALGEBRA = ("ridge", "balance", "center", "label_ridge")
-_VOTES = ("sharpness", "visual", "decoder")
-_POWERS = ("decoder__prior_power", "decoder__propensity", "decoder__standardize")
-_DECODER = ("n_components", "intercept", "decoder", *_POWERS)
 
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
@@ -236,8 +228,8 @@ def compared(
     score = metric_of(metric)
     unknown, lacking = has_gaps(labels), any(presence(source) is not None for source in raw.values())
     task = _Task(labels, Y, _dealt(labels, folds, random_state), score, real, metric)
-    fast = [key for key in grid if key in _ALGEBRA + _DECODER] if isinstance(estimator, (KGHA, MultiViewRidge)) else []
-    fast = [key for key in grid if key in _VOTES] if isinstance(estimator, NeighborVotes) else fast
+    together = getattr(estimator, "_swept_together", ())
+    fast = [key for key in grid if key in together]
     slow = [key for key in grid if key not in fast]
     outer, inner = list(settings({key: grid[key] for key in slow})), {key: grid[key] for key in fast}
     tables: list[list[dict[str, Any]]] = [[] for _ in outer]
@@ -259,23 +251,25 @@ def compared(
                 model = with_setting(estimator, fixed)
                 if getattr(model, "approximation", None) == "auto":
                     model.set_params(approximation=choose_engine("auto", n, len(raw), getattr(model, "kernel", None)))
-                ruled = _ruled(model, inner) if isinstance(model, (KGHA, MultiViewRidge)) else []
+                shared = isinstance(model, SharedFits)
+                ruled = _ruled(model, inner) if shared else []
                 decodes = any(own._decoder is not None for own in ruled)
-                # a decoder of KGHA learns from fits of its own, not from leave-one-out scores
-                shared = isinstance(model, MultiViewRidge) or (isinstance(model, KGHA) and not decodes)
+                shared = shared and (model._decoder_uses_left_out or not decodes)
                 # shared fits have no weights, nor views without samples
-                shared = shared and not lacking and model.class_weight is None
+                shared = shared and not lacking and getattr(model, "class_weight", None) is None
                 # nor factor rows whose moments all settings have
                 engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
                 shared = shared and not any(by_gradients(engine) for engine in engines)
+                exact = shared and is_exact(decided(model))
+                shared = shared and model._shares_fits(exact)
                 loo = shared and (decodes or any(own._by_scores.standardize for own in ruled))
                 runs: Callable[..., list[dict[str, Any]]] = _one_by_one
-                if shared and not (loo and not model.is_exact):
+                if shared and not (loo and not exact):
                     runs = _shared
                 if unknown:  # moments have no single entries, and leaving one out has no closed form
                     learned = learns(getattr(model, "weights", None))
                     some = not np.isnan(labels).all(axis=1).any()
-                    single = shared and model.is_exact and not (loo or learned) and some
+                    single = shared and exact and not (loo or learned) and some
                     runs = runs if single else _one_by_one
                 scores.begin(number, advance)
                 with part_of_more(scores.save), naming(estimator):
@@ -485,9 +479,10 @@ def _shared(
     loo: bool,
 ) -> list[dict[str, Any]]:
     """Score all settings, which it returns, from remembered kernels (exact) or shared moments (low rank)."""
-    algebra = list(settings({key: grid[key] for key in grid if key in _ALGEBRA}))
-    decoders = list(settings({key: grid[key] for key in grid if key in _DECODER}))
-    decided = [told((own.intercept, own.decoder)) for own in ruled]
+    solved = model._factored_by + model._solved_by
+    algebra = list(settings({key: grid[key] for key in grid if key in solved}))
+    decoders = list(settings({key: grid[key] for key in grid if key in model._decoded_by}))
+    rules = [told((getattr(own, "intercept", None), getattr(own, "decoder", None))) for own in ruled]
 
     wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
@@ -501,7 +496,8 @@ def _shared(
             if scores.wanted(i * len(decoders) + j, number):
                 count = decoder.get("n_components", getattr(model, "n_components", None))
                 by_components.setdefault(count, []).append(j)
-        center, n_train = algebra[i].get("center", model.center), len(task.labels) - len(truths[number])
+        center = model._centers and algebra[i].get("center", model.center)
+        n_train = len(task.labels) - len(truths[number])
 
         def score(j: int, raw: np.ndarray, loo: np.ndarray | None) -> float:
             if held.units is None:
@@ -514,7 +510,7 @@ def _shared(
         def key(count: float | None, j: int, memory: Memory) -> Hashable:
             if held.key is None or not isinstance(task.name, str):
                 return object()
-            return held.key, held.components[count], decided[j], task.name, memory.name(truths[number])
+            return held.key, held.components[count], rules[j], task.name, memory.name(truths[number])
 
         return [
             (i * len(decoders) + j, remembered(partial(score, j, raw, loo), 8.0, partial(key, count, j)))
@@ -544,20 +540,20 @@ def _fits(
     """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
 
     def in_turn(some: np.ndarray) -> list[int]:
-        """Settings that share factors or subspaces one after the other; these grow with the balance."""
-        kinds = [tuple(str(algebra[i].get(key)) for key in ("center", "ridge", "label_ridge")) for i in some]
-        return [
-            int(i) for *_, i in sorted(zip(kinds, (algebra[i].get("balance", 0.0) for i in some), some, strict=True))
-        ]
+        """Settings that share factors or subspaces one after the other, in ascending order of the other numbers."""
+        kinds = [tuple(str(algebra[i].get(key)) for key in model._factored_by) for i in some]
+        numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
+        return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]
 
     # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
+    exact = is_exact(decided(model))
     groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
-    if not model.is_exact:
+    if not exact:
         groups = [[number for group in groups for number in group]] if groups else []
     for numbers in groups:
         left = in_turn(np.flatnonzero(wanted[numbers].any(axis=0)))
         given = model, sources, task.labels, task.fold, [algebra[i] for i in left], decoders, loo, numbers, task.real
-        for number, i, held in ExactFolds(*given) if model.is_exact else MomentFolds(*given, maps, factor):
+        for number, i, held in ExactFolds(*given) if exact else MomentFolds(*given, maps, factor):
             yield number, left[i], held
 
 
@@ -572,13 +568,13 @@ def _decoded(
         with remembering(0.0):
             return unseen_last(decoder.learn([loo], held.labels, keys=keys)([raw]), held.frequency > 0)
     by = model._by_scores
-    rule = model.intercept, by.standardize, by.prior_power, by.propensity
+    rule = getattr(model, "intercept", False), by.standardize, by.prior_power, by.propensity
     return ScoreRule.learn(held.frequency, n_train, loo, *rule)(raw)
 
 
 def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
     """The model under every setting of a grid that changes how scores are decoded, and nothing else."""
-    return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in _DECODER})]
+    return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in model._decoded_by})]
 
 
 def _one_by_one(

@@ -49,10 +49,7 @@ from dmo.kernels.multikernel import ProductKernel, is_product
 from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
 from dmo.methods.catalog import METHODS
-from dmo.methods.kgha import KGHA
-from dmo.methods.llt_svr import LLTSVR
 from dmo.methods.ridge import MultiViewRidge
-from dmo.methods.svr import OutputSVR
 from dmo.methods.view_weights import PER_TARGET
 from dmo.parameters import nested
 from dmo.registry import REGISTRY
@@ -154,18 +151,19 @@ def search(
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     Y, _ = paired(X, Y)
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
+    how = getattr(estimator, "_search", "grid")
     with remembering():
-        if grid is None and isinstance(estimator, (MultiViewRidge, KGHA)):
+        if grid is None and how == "kernels":
             found = _kernel_search(problem)
-        elif grid is None and isinstance(estimator, OutputSVR):
+        elif grid is None and how == "machines":
             found = _machine_search(problem)
         else:
-            grid = problem.held(REGISTRY[type(estimator).__name__].grid if grid is None else grid)
+            grid = problem.held(_default_grid(estimator) if grid is None else grid)
             found = problem.with_own(problem.extended([grid]), grid)
             asked = [values for name, values in grid.items() if name.startswith("decoder")]
             if problem.rule is not None and "decoder" not in grid and all(len(values) > 1 for values in asked):
                 chosen = {key: value for key, value in _fixed(found).items() if not key.startswith("decoder")}
-                if isinstance(estimator, MultiViewRidge) and len(grid.get("ridge", ())) > 1:
+                if getattr(estimator, "_decoder_uses_left_out", False) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
         return problem.finished(found)  # distances of the last round serve this fit too
@@ -213,9 +211,9 @@ class _Problem:
     def leaves_out(self) -> bool:
         """Whether held-out scores that a decoder learns from come with the fits of a search: left out in closed form."""
         model = self.estimator
-        exact = isinstance(model, MultiViewRidge) and model.approximation in ("auto", "exact")
+        exact = getattr(model, "_decoder_uses_left_out", False) and model.approximation in ("auto", "exact")
         whole = all(presence(source) is None for source in self.views.values()) and not has_gaps(self.labels)
-        return exact and whole and model.class_weight is None
+        return exact and whole and getattr(model, "class_weight", None) is None
 
     @property
     def decoders(self) -> Grid:
@@ -227,12 +225,16 @@ class _Problem:
             }
         return {"decoder": ["calibrated" if self.rule is None else self.rule]}
 
+    def known(self, grid: Grid) -> dict[str, Sequence[Any]]:
+        """The part of a grid whose parameters the estimator has."""
+        own = nested(self.estimator)
+        return {name: values for name, values in grid.items() if name in own}
+
     def held(self, grid: Grid) -> Grid:
         """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have, and
         whose own ridges are those of methods that have one.
         """
-        entry = REGISTRY.get(type(self.estimator).__name__)
-        defaults, held = {} if entry is None else entry.grid, dict(grid)
+        defaults, held = _grid_of_class(type(self.estimator)), dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
             del held["ridge"]
@@ -409,6 +411,22 @@ def _named(estimator: Any) -> Any:
     return getattr(dmo, names[estimator.lower()])()
 
 
+def _grid_of_class(kind: type) -> Grid:
+    """Return the default grid of a class, or of its nearest base class that has one; otherwise an empty grid."""
+    return next((REGISTRY[base.__name__].grid for base in kind.__mro__ if base.__name__ in REGISTRY), {})
+
+
+def _default_grid(estimator: BaseEstimator) -> Grid:
+    """Return the default grid of an estimator, which must have one."""
+    found = _grid_of_class(type(estimator))
+    if not found:
+        name = type(estimator).__name__
+        raise UserError(
+            f"tune: {name} has no default grid; pass the values to try, such as grid={{'ridge': [0.1, 1.0]}}"
+        )
+    return found
+
+
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Rounds over kernels, widths, scales, ridges and decoders."""
     by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
@@ -417,7 +435,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem), race=np.inf)
     if not by_target and _takes_products(problem):
-        if isinstance(estimator, MultiViewRidge):
+        if "combine" in nested(estimator):
             for best in first.kinds()[:2]:
                 powers = _takes_powers(best.get("kernel", estimator.kernel), problem)
                 how = ["kernels", "product"] if powers else ["kernels"]
@@ -432,11 +450,11 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last is not middle:
         last.climbed(last.best(), ("ridge",))
     chosen = _fixed(last.best())
-    if isinstance(estimator, KGHA):
-        chosen = _fixed(last.sweep([chosen | {"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}]))
+    if space := problem.known({"n_components": [0.8, 1.0], "balance": [0.001, 0.01, 0.1]}):
+        chosen = _fixed(last.sweep([chosen | space]))
     if not problem.real:
-        decoded = {**chosen, **problem.decoders}
-        others = [] if "decoder" in chosen else [chosen | {"intercept": [False]}, decoded]
+        decoded = {**chosen, **problem.known(problem.decoders)}
+        others = [] if "decoder" in chosen else [chosen | problem.known({"intercept": [False]}), decoded]
         last.sweep([*others, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
     found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # its own settings are among them
@@ -456,6 +474,7 @@ def _takes_products(problem: _Problem) -> bool:
     estimator, names = problem.estimator, list(problem.views)
     if (
         len(names) == 1
+        or not hasattr(estimator, "_product")
         or is_product(estimator.kernel)
         or any(presence(view) is not None for view in problem.views.values())
     ):
@@ -469,7 +488,7 @@ def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
     estimator = problem.estimator
     learned: Literal["tagprop", "alignment"] = "alignment" if problem.real else "tagprop"
     own: dict[str, Sequence[Any]]
-    if isinstance(estimator, MultiViewRidge):
+    if {"distances", "weights", "gamma"} <= nested(estimator).keys():
         distances = estimator.distances
         own = {"kernel": ["product"], "weights": [None, learned], "gamma": [estimator.gamma]}
     else:
@@ -514,7 +533,7 @@ def _machine_search(problem: _Problem) -> dict[str, Any]:
         key: [best[key]] for key in ("kernel", "bandwidth", "prepare__scale") if key in best
     }
     grid |= {"C": [float(f"{share / best['ridge']:.3g}") for share in (0.1, 0.3, 1.0)], "epsilon": [0.01, 0.1]}
-    if isinstance(machine, LLTSVR):
+    if "frame" in nested(machine):
         grid["frame"] = ["local", "identity"]
     own = {name: [getattr(machine, name)] for name in ("C", "epsilon")}
     last = replace(problem, estimator=clone(machine).set_params(tol=max(machine.tol, _ROUGH))).on(_SIZES[1])
@@ -528,8 +547,8 @@ def _first_round(problem: _Problem) -> list[Grid]:
     """Kernels with their widths, and scales, each with a few ridges."""
     estimator = problem.estimator
     grids: list[Grid] = []
-    more: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
-    more |= {"n_components": [1.0], "balance": [0.01]} if isinstance(estimator, KGHA) else {}
+    asked: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
+    more = problem.known(asked | {"n_components": [1.0], "balance": [0.01]})
     if problem.rule is not None and problem.leaves_out:
         # kernels that plain scores rank low may be the best under a rule
         more = {**more, **problem.decoders}

@@ -1,6 +1,8 @@
 """A sweep chooses what separate fits choose."""
 
+from dataclasses import KW_ONLY
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -46,24 +48,29 @@ from dmo import (
 )
 from dmo.blocks import Subset
 from dmo.datasets import Samples
-from dmo.decide.out_of_fold import dealt, row_keys
+from dmo.decide.out_of_fold import LeftOut, dealt, row_keys
 from dmo.decoders import Scores
 from dmo.errors import UserError
-from dmo.fit.engine import FOLDS
+from dmo.fit import ridge_solves
+from dmo.fit.engine import FOLDS, fit_maps, pass_of
 from dmo.fit.fitted_views import Groups
+from dmo.fit.functions import FactorExpansion, added
+from dmo.fit.moments import LABELS as OUTPUTS
 from dmo.fit.view_neighbors import named_distances
 from dmo.formats.arff import read_arff, read_label_list
 from dmo.hashing import fingerprint
 from dmo.inputs import Data
 from dmo.inputs.views import KeptRows
-from dmo.kernels import RBF, Laplacian, Product
+from dmo.kernels import RBF, Laplacian, Product, parse
 from dmo.kernels.base import RowKernel
 from dmo.kernels.composite import NAMED
 from dmo.kernels.multikernel import MultiKernel
 from dmo.memory import remembered, remembering
+from dmo.methods.annotator import Annotator
 from dmo.methods.homogeneity_maps import LabelSubspace
-from dmo.methods.shared_fits import HeldOut
+from dmo.methods.shared_fits import HeldOut, SharedFit, SharedFits
 from dmo.metrics import annotation_scores, metric_of
+from dmo.parameters import Part, parametrized
 from dmo.select.sweeps import compared, default_metric, making_sets, stratified_folds
 from dmo.selection import sweep
 from dmo.stores import ViewSpec, create_features, open_features
@@ -380,6 +387,162 @@ def test_any_estimator_with_a_decision_function_can_be_swept():
         Chain(RidgeClassifier()), VIEWS["a"], LABELS, {"estimator__alpha": [0.1, 10.0]}, folds=3, metric="auc-macro"
     )
     assert 0.5 < result.best_score <= 1
+
+
+@parametrized
+class SumRidge(Annotator):
+    """Ridge regression on the mean of the views' kernels: an estimator that sweeps do not know."""
+
+    _centers = True
+    _by_scores = Part(Scores, "decoder")
+    fits: ClassVar[list[float]] = []
+
+    kernel: Any = "rbf"
+    _: KW_ONLY
+    ridge: float = 0.1
+    center: bool = True
+    intercept: bool = False
+    decoder: Any = None
+    approximation: Any = "exact"
+    random_state: int | None = 0
+    prepare: Any = "auto"
+
+    def fit(self, X, y):
+        return self._fit(X, y)
+
+    def _learn(self, data):
+        self.fits.append(self.ridge)
+        if self.approximation == "exact":
+            return LeftOut("known", np.arange(data.n), [self._learn_exact(data)])
+        maps = fit_maps(self.approximation, self.kernel, data.views, self.random_state, self.center)
+        B, offset = self._solve(pass_of(maps, data.views, data.Y, 1, self.random_state).total)
+        self.expansions_ = {v: FactorExpansion.of(v, maps[v], B[v], offset / len(maps)) for v in maps}
+        return LeftOut("")
+
+    def _learn_exact(self, data):
+        shares = dict.fromkeys(data.views, 1 / len(data.views))
+        kernels = {"all": MultiKernel({view: parse(self.kernel) for view in data.views}, shares, "sum")}
+        groups = Groups(Exact("memory", "float64"), kernels, {"all": self.ridge}, data, self.center, 0)
+        group, targets = groups["all"], data.Y - data.frequency * self.center
+        coefficients = group.coefficients(targets)
+        self.expansions_ = group.expansions(coefficients)
+        return group.left_out(targets, coefficients)
+
+    def _solve(self, moments):
+        views = [view for view in moments.widths if view != OUTPUTS]
+        return ridge_solves.ridge(moments, dict.fromkeys(views, 1 / len(views)), self.ridge, self.center)
+
+    def _raw_scores(self, views):
+        return added(self.expansions_, views)
+
+
+class ExactRidge(SharedFits, SumRidge):
+    """The same estimator with the protocol of shared fits, for exact kernels only."""
+
+    shared: ClassVar[list[float]] = []
+
+    def _held_out_fit(self, data, new, components, needs_loo):
+        self.shared.append(self.ridge)
+        left_out = self._learn_exact(data)
+        return HeldOut(components, data.frequency, self._raw_scores(new), None, left_out if needs_loo else None, data.Y)
+
+
+class SharingRidge(ExactRidge):
+    """The same estimator with the protocol for low-rank kernels too."""
+
+    def _fit_together(self, moments, center, models, k):
+        for j, model in enumerate(models):
+            self.shared.append(model.ridge)
+            yield SharedFit(*model._solve(moments), [(j, None, None)])
+
+
+@pytest.fixture
+def factorized(monkeypatch):
+    """Record the factorizations of exact kernels, and the fits of the estimators above."""
+    SumRidge.fits.clear()
+    SharingRidge.shared.clear()
+    made, decompose, factorize = [], dmo.fit.fitted_views.Spectrum, dmo.fit.fitted_views.factorize
+    monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append("pairs") or decompose(A))
+    monkeypatch.setattr(
+        dmo.fit.fitted_views, "factorize", lambda *given, **how: made.append("factor") or factorize(*given, **how)
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        {"decoder__prior_power": [0.0, 0.5]},
+        {"decoder": ["probabilities", "f1@2"]},
+        {"decoder__standardize": [0.0, 1.0]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", [SumRidge(), SharingRidge()], ids=["plain", "shared"])
+def test_sweep_of_unknown_estimator_equals_plain_fits(model, decoding, factorized):
+    grid = {"ridge": list(np.logspace(-2, 1, 8)), "center": [True, False]} | decoding
+    found = sweep(model, VIEWS, LABELS, grid, 2, separation, refit=False)
+    assert len(found.table) == 32
+    if isinstance(model, SharedFits):
+        assert (len(model.shared), model.fits) == (2 * 16, [])
+        leaves_out = "decoder__prior_power" not in decoding
+        # Leave-one-out scores double the cost of a factorization, so that one decomposition for all ridges pays.
+        assert factorized == (["pairs"] * 2 * 2 if leaves_out else ["factor"] * 2 * 16)
+    else:
+        assert len(model.fits) == len(factorized) == 2 * 32
+    for row in found.table[::9]:
+        alone = separately(model, {key: row[key] for key in grid}, 2, metric=separation)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [SumRidge, ExactRidge, SharingRidge])
+def test_low_rank_sweep_of_unknown_estimator_equals_plain_fits(kind, factorized, monkeypatch):
+    model = kind(approximation=LOW_RANK)
+    passes, collect = [], dmo.methods.shared_fits.collect_moments
+    monkeypatch.setattr(dmo.methods.shared_fits, "collect_moments", lambda *given: passes.append(1) or collect(*given))
+    grid = {"ridge": [0.1, 1.0, 10.0], "intercept": [True, False]}
+    found = sweep(model, VIEWS, LABELS, grid, 3, separation, refit=False)
+    assert (len(passes), len(model.fits)) == ((3, 0) if kind is SharingRidge else (0, 3 * 6))
+    for row in found.table:
+        alone = separately(model, {key: row[key] for key in grid}, metric=separation)
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-4)  # feature maps are float32
+
+
+def test_subclass_under_another_name_is_swept_as_its_base(factorized):
+    class Renamed(KGHA):
+        pass
+
+    grid = {"ridge": [0.1, 1.0], "balance": [0.01, 0.1], "n_components": [2, 4]}
+    tables, counts = [], []
+    for kind in (KGHA, Renamed):
+        tables.append(sweep(kind(), VIEWS, LABELS, grid, 3, separation, refit=False).table)
+        counts.append(len(factorized))
+    assert tables[0] == tables[1]
+    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # the number of folds x ridges x views
+
+
+@pytest.mark.parametrize("kind", [SumRidge, SharingRidge])
+def test_unknown_estimator_is_tuned_on_a_grid(kind, factorized):
+    X, Y = scattered(n=60)
+    model = dmo.tune(kind(), X, Y, grid={"ridge": [0.03, 0.3, 3.0]}, cv=3)
+    assert isinstance(model, kind)
+    assert {row["ridge"] for row in model.tuning_.table} > {0.03, 0.3, 3.0}
+    assert len(kind.fits) == (1 if kind is SharingRidge else 1 + 3 * len(model.tuning_.table))
+    for row in model.tuning_.table:
+        alone = [kind(ridge=row["ridge"], decoder=Scores(label_sets=False)) for _ in range(3)]
+        fold = stratified_folds(Y, 3, 0)
+        fitted = [own.fit(X[fold != i], Y[fold != i]) for i, own in enumerate(alone)]
+        scores = [own.score(X[fold == i], Y[fold == i]) for i, own in enumerate(fitted)]
+        np.testing.assert_allclose(row["folds"], scores, atol=1e-12)
+
+
+def test_default_search_depends_on_the_protocol(factorized):
+    X, Y = scattered(n=60)
+    model = dmo.tune(SharingRidge(), X, Y, metric="f1@2", cv=2)
+    assert len(model.fits) == 1
+    assert {"bandwidth", "ridge", "decoder", "prepare__scale"} <= {key for row in model.tuning_.table for key in row}
+    with pytest.raises(UserError, match="SumRidge has no default grid; pass the values to try"):
+        dmo.tune(SumRidge(), X, Y)
 
 
 @pytest.mark.parametrize(
