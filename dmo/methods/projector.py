@@ -1,19 +1,18 @@
-"""Projections of one view: what is to be solved, a method of the catalog or a form of MORP, and the ways to a solution.
+"""Projections of one view: a method of the catalog or a form of MORP, solved by moments or by products with a kernel.
 
-The ways are an exact kernel, a linear kernel's dual or primal, or a low-rank kernel.
+Multi-output regularized projection has three forms [MORP: Yu, Yu, Tresp 2005], with
+C = (1 - beta) K + beta (tr K / tr K_Y) K_Y. They agree if K has full rank and gamma = 0:
 
-Multi-output regularized projection in its three forms, from moments or from operators [MORP: Yu, Yu, Tresp 2005].
-
-C = (1 - beta) K + beta (tr K / tr K_Y) K_Y. The forms agree where K has full rank and gamma = 0:
 "simplified"   C v = lambda v, coefficients K^-1 v by ridge gamma                      [MORP 14 approximated, 15, 16]
 "direct"       X'C X w = lambda (X'X + gamma I) w, also K C K a = lambda (K^2 + gamma K) a           [MORP 6]
 "regularized"  K^2 a = mu (K C^-1 K + gamma K) a                                       [MORP 11; MLSI 12]
-The regularized form is the eigenproblem of (C^-1 + gamma K^-1)^-1, for which the Woodbury identity gives
+
+The regularized form is the eigenproblem of (C^-1 + gamma K^-1)^-1, which is by the Woodbury identity
 
     kappa/(1 + gamma kappa) K + 1/(1 + gamma kappa)^2 T [I + gamma/(1 + gamma kappa) T'K^-1 T]^-1 T',
 
-kappa = 1 - beta and T the scaled label factor: label directions that are rough in K are damped. Where K is rank-deficient
-T'K^-1 T is infinite and the labels are lost, so the form is refused there.
+with kappa = 1 - beta and the scaled label factor T: label directions that are rough in K are damped. If K is
+rank-deficient, T'K^-1 T is infinite and the labels have no influence; therefore this form then raises an error.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ from dmo.methods.quadratic_forms import Options, TraceProblem, TraceSamples
 from dmo.methods.spectral import morp_direct, morp_simplified
 from dmo.methods.trace_solvers import EmbeddingFit, FullRank, fit_moments, fit_operator, solve_projected
 
-_SINGLE = 1e-5  # residual that products in float32 can reach
-_SMALL = 4096  # samples or features of a linear problem that is solved exactly when nothing else is asked for
+_SINGLE = 1e-5  # smallest residual of products in float32
+_SMALL = 4096  # number of samples or features up to which a linear problem is solved exactly by default
 log = logging.getLogger("dmo")
 Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")
 
 
 def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray) -> TraceProblem:
-    """The regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q x q) of the label factor."""
+    """Return the regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q, q)."""
     plain = morp_simplified(samples, options)
     kappa, gamma = plain.A.kernel, options.ridge
     damping, core = 1 + gamma * kappa, None
@@ -73,7 +72,7 @@ def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray)
 
 
 Decoder = tuple[np.ndarray, np.ndarray]
-"""Least squares of the label columns on coordinates: coefficients (k x q) and offset (q)."""
+"""Least-squares regression of the label columns on coordinates: coefficients (k, q) and offset (q,)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class MethodTask:
     scaled: ClassVar[bool] = True
 
     entry: CatalogEntry  # the method
-    options: Options  # what it uses
+    options: Options  # its parameters
 
     @property
     def center(self) -> bool:
@@ -92,16 +91,16 @@ class MethodTask:
 
     @property
     def ridge(self) -> float:
-        """The smallest ridge that is solved with; infinite where nothing is."""
+        """Smallest ridge of a solve; infinite if nothing is solved."""
         return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Say what a pass over the rows needs: labels (n, q), a diagonal (n,)."""
+        """Return the labels (n, q) and the diagonal (n,) that a pass over the rows needs."""
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
     def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
-        """What is solved, of samples that moments tell of, or products with their kernel."""
+        """Return the trace problem of samples given by moments or by a kernel."""
         return self.entry.problem(samples, self.options)
 
 
@@ -113,8 +112,8 @@ class FormTask:
 
     form: Form  # see `dmo.methods.projector`
     options: Options  # ridge and mixing
-    centered: bool  # take rows and labels less their means
-    scaled: bool = True  # give coordinates the root of their eigenvalue as length
+    centered: bool  # whether to center rows and labels
+    scaled: bool = True  # whether coordinates are scaled by the square root of their eigenvalue
 
     @property
     def center(self) -> bool:
@@ -125,14 +124,14 @@ class FormTask:
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """Put a ridge in the place of 0, where the form solves for labels."""
+        """Replace a ridge of 0 if the form solves for labels."""
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
         return replace(self, options=replace(options, ridge=ridge))
 
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        return samples.factor, None  # without mixing for the decoder alone
+        return samples.factor, None  # Without mixing, the decoder still needs the labels.
 
     def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
         if self.form != "regularized":
@@ -142,7 +141,7 @@ class FormTask:
 
 
 def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
-    """T'K^-1 T (q x q) of the label factor, by moments of factor rows (ROWS) and of it (LABELS), or by the kernel."""
+    """Compute T'K^-1 T (q, q) of the label factor T, by moments of ROWS and LABELS or by the kernel."""
     if isinstance(seen, Moments):
         slices, gram = seen.slices(), (seen.centered() if samples.center else seen).gram
         G = gram[slices[ROWS], slices[ROWS]]
@@ -150,8 +149,8 @@ def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
         rank, full = int((spectrum > CUTOFF * spectrum[-1]).sum()), samples.n - int(samples.center)
         if rank < full:
             raise UserError(
-                f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel it "
-                f"loses the labels altogether; take form='direct' (or 'simplified')"
+                f"form 'regularized' needs a kernel of full rank {full}, got rank {rank}: with a rank-deficient kernel, "
+                f"labels have no influence; use form='direct' or 'simplified'"
             )
         half = power_of(G, -1.0) @ gram[slices[ROWS], slices[LABELS]]
         return half.T @ half
@@ -159,19 +158,19 @@ def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
         inverse = FullRank(seen)
     except UserError as error:
         raise UserError(
-            f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel it loses the labels "
-            f"altogether ({error}); take form='direct' (or 'simplified')"
+            f"form 'regularized' needs a kernel of full rank: with a rank-deficient kernel, labels have no influence "
+            f"({error}); use form='direct' or 'simplified'"
         ) from error
     T = samples.rooted(samples.factor)
     return T.T @ inverse(T)
 
 
 Task: TypeAlias = MethodTask | FormTask
-"""What is to be solved of a projection, whatever the engine."""
+"""The problem of a projection, which does not depend on the engine."""
 
 
 def decode(moments: Moments) -> Decoder | None:
-    """Decode labels by least squares with an intercept.
+    """Learn a decoder of the labels by least squares with an intercept.
 
     -> (k, q) or (q,)
     """
@@ -185,11 +184,11 @@ def decode(moments: Moments) -> Decoder | None:
 
 
 _SHRINKAGE = 1e-3
-"""Share of the total scatter in the one within classes, which may be 0: training samples of a class can fall on a point."""
+"""Fraction of the total scatter that is added to the scatter within classes, which is 0 if all samples of a class coincide."""
 
 
 def discriminants(moments: Moments) -> Decoder | None:
-    """Discriminate classes by coordinates: logarithms of the densities of Gaussian classes with one covariance.
+    """Learn linear discriminants: log densities of Gaussian classes with a common covariance.
 
     -> (k, q) or (q,)
     """
@@ -215,7 +214,7 @@ Learner: TypeAlias = Callable[[Moments], Decoder | None]
 def decode_rows(
     task: Task, samples: TraceSamples, embedding: np.ndarray, learn: Learner | None = None
 ) -> Decoder | None:
-    """Decode the labels from coordinates in memory.
+    """Learn a decoder of the labels from coordinates in memory.
 
     embedding (n, k) -> (k, q) or (q,)
     """
@@ -229,27 +228,25 @@ def decode_rows(
 
 @dataclass(frozen=True)
 class ProjectionOptions:
-    """How the eigenproblem is reached: the estimator's arguments of the same names; of a linear kernel also `dual` (None:
-    by the shape) and `floor`, the share of the mean diagonal that a ridge of 0 stands for in the dual problem."""
+    """Parameters of the estimator that determine how the eigenproblem is solved."""
 
     kernel: Any
     approximation: Any
     tol: float
     max_iter: int
     random_state: int | None
-    dual: bool | None = None
-    floor: float = 0.0
+    dual: bool | None = None  # dual problem of a linear kernel; None: if there are fewer samples than features
+    floor: float = 0.0  # ridge that replaces 0 in the dual problem, as a fraction of the mean diagonal of the kernel
 
 
 @dataclass(frozen=True)
 class Projected:
-    """What was learned: the function of new rows, the fit, the training coordinates where they come at no cost, and a
-    least-squares decoder of the label columns (k x q) from coordinates, with its offset (q); None without labels."""
+    """A fitted projection."""
 
-    expansion: Expansion
+    expansion: Expansion  # function of new rows
     fit: EmbeddingFit
-    embedding: np.ndarray | None
-    decoder: Decoder | None = None
+    embedding: np.ndarray | None  # training coordinates (n, k) if they need no additional computation
+    decoder: Decoder | None = None  # decoder of the label columns; None without labels
 
 
 def project(
@@ -262,13 +259,15 @@ def project(
     weights: np.ndarray | None = None,
     learn: Learner | None = None,
 ) -> Projected:
-    """Solve a task on rows X (n x d) and a label factor (n x q, or None); `weights` (n) say how often every row counts,
-    `learn` how labels are decoded from coordinates (not by a subspace of linear functions, whose rows are then read anew)."""
+    """Solve a task on rows and a label factor; `learn` computes the decoder from moments of coordinates and labels.
+
+    X (n, d); labels (n, q); weights (n,)
+    """
     if weights is not None and not weights.all():
         index = np.flatnonzero(weights)
         some = None if labels is None else picked(labels, index)
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
-        return replace(found, embedding=None)  # which lacks samples
+        return replace(found, embedding=None)  # It lacks the samples of weight 0.
     samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
@@ -276,7 +275,7 @@ def project(
         chosen = _linear_engine(task, X) if linear else choose_engine("auto", samples.n, 1, kernel)
         options = replace(options, approximation=chosen)
     if isinstance(options.approximation, Krylov) and not linear:
-        raise UserError(f"Krylov is for linear functions; with kernel {options.kernel!r} take Nystrom or Meka")
+        raise UserError(f"Krylov needs kernel='linear', got {options.kernel!r}; use Nystrom or Meka")
     seed = options.random_state
     if isinstance(options.approximation, Krylov):
         found = _in_subspaces(task, view, X, samples, k, options.approximation, seed)
@@ -329,7 +328,7 @@ def _by_products(
     fit = fit_operator(problem, built.operator, k, options.tol, options.max_iter, options.random_state)
     fit = fit if task.scaled else fit.unscaled()
     roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
-    if samples.weights is not None:  # the signs that repeated samples would have
+    if samples.weights is not None:  # Choose the same signs as for repeated samples.
         fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
     expansion, embedding = built.function(fit.coefficients)
     embedding = embedding / roots
@@ -366,14 +365,14 @@ def _by_moments(
     first = both.shape[1] - samples.labels.shape[1]
     done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
     decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))
-    if decoder is not None and task.center:  # of coordinates less their mean
+    if decoder is not None and task.center:  # The decoder is for centered coordinates.
         B, offset = decoder
         decoder = B, offset + moments.mean()[moments.slices()[ROWS]] @ done.fit.coefficients @ B
     return replace(done, decoder=decoder)
 
 
 def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
-    """The same with its LABELS as two groups: `name`, the `first` of them, and the `rest`."""
+    """Split the group LABELS into two: the `first` columns as `name`, and the others as `rest`."""
     widths: dict[str, int] = {}
     for group, width in moments.widths.items():
         widths |= {group: width} if group != LABELS else {name: first, rest: width - first}
@@ -381,6 +380,7 @@ def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
 
 
 def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: TraceSamples, k: int) -> Projected:
+    """Solve a task on collected moments."""
     where, trace, offset = moments.slices()[ROWS], columns.trace, np.zeros(k)
     if trace is None:
         inner = moments.centered() if task.center else moments
@@ -392,7 +392,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
         offset = -(moments.mean()[where] @ fit.coefficients)
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
-        B, rest = decoder  # of coordinates less their offset, for label columns that may be centered
+        B, rest = decoder  # for coordinates without their offset, and for label columns that may be centered
         centered = task.center and not isinstance(samples.labels, EntryRows)
         mean = samples.mean(samples.labels) if centered else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
@@ -400,7 +400,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
 
 
 def _linear_engine(task: Task, X: Rows) -> Any:
-    """The exact problem of a linear kernel where its smaller side is small, or the form needs it; else a subspace."""
+    """Choose the exact problem of a linear kernel if its smaller side is small or the form needs it, else a subspace."""
     side = min(X.shape)
     if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
         return "exact"
@@ -409,11 +409,11 @@ def _linear_engine(task: Task, X: Rows) -> Any:
 
 
 def check_has_features(kernel: Any, what: str) -> None:
-    """Refuse a kernel matrix where a method looks for neighbors, which are near in features."""
+    """Raise an error for a kernel matrix if a method needs neighbors, which are found by features."""
     if is_pairwise(kernel):
         raise UserError(
-            f"{what} looks for neighbors by their features, which a precomputed kernel does not tell; pass the features with "
-            "a kernel by name, or take MORP, or method 'fda', 'mmc' or a global one of TraceEmbedding"
+            f"{what} finds neighbors by features, which a precomputed kernel does not contain; pass the features and the "
+            "name of a kernel, or use MORP, or method 'fda', 'mmc' or a global method of TraceEmbedding"
         )
 
 
@@ -430,7 +430,7 @@ def embed(
     weights: np.ndarray | None = None,
 ) -> Projected:
     """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows."""
-    # Arguments: `problem_of`: rows in memory -> (the problem, the samples that it is about; None: all); `kernel`,
+    # Arguments: `problem_of`: rows in memory -> (the problem, indices of its samples; None: all); `kernel`,
     # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): sample
     # weights, None for 1 each; the origin is the weighted mean of the samples.
     X = read(source)  # once

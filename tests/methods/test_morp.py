@@ -121,7 +121,7 @@ def test_all_forms_agree_at_full_rank_without_a_ridge():
 def test_the_regularized_form_is_refused_where_the_kernel_is_rank_deficient(beta):
     for approximation in ("exact", Nystrom(rank=30)):
         with pytest.raises(
-            ValueError, match=r"MORP: form 'regularized' needs .* full rank.*loses the labels"
+            ValueError, match=r"MORP: form 'regularized' needs .* full rank.*labels have no influence"
         ) as caught:
             MORP("linear", form="regularized", mixing=beta, approximation=approximation).fit(X, Y)
         assert "\n" not in str(caught.value)
