@@ -16,7 +16,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded when asked for; of an unknown one what is near to it."""
+    """Import a public name on use; suggest a similar name if it is unknown."""
     if name == "__version__":
         from importlib.metadata import version  # most of the time that this package takes to import
 

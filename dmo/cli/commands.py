@@ -26,7 +26,8 @@ from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 class Lazy:
     """Command that is imported on use. `target` is MODULE:NAME of a function, a group, or a factory of commands.
 
-    A factory is called with the class name `estimator`. `help` is the first sentence of the docstring."""
+    A factory is called with the class name `estimator`. `help` is the first sentence of the docstring.
+    """
 
     target: str
     help: str = ""

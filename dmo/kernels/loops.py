@@ -127,7 +127,7 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
 
 @compiled(*EXACT_ORDER)
 def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
-    """Replace the inner products or distances v of one row by one of these functions, with h = h_x + h_y:
+    """Replace the inner products or distances v of one row by values of a function, with h = h_x + h_y.
 
     GAUSSIAN 2^min(a v + h, 0); EUCLIDEAN sqrt(max(h - 2 v, 0)); EXPONENTIAL 2^(-a v); POLYNOMIAL (a v + b)^power.
     """

@@ -124,8 +124,7 @@ def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Choose parts for `count` samples: the one with the largest need, then the largest free fraction, then by
-    `chance`."""
+    """Choose a part for each of `count` samples: by largest need, then largest free fraction, then `chance`."""
     # After receiving a sample, a part needs one less and has space for one less. Its keys therefore decrease step by
     # step, and one sort merges the sequences of all parts. Parts without space are excluded.
     most = np.clip(room, 0, count)

@@ -203,8 +203,7 @@ class Basis:
         return Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compute all eigenpairs of M projected on the basis, largest first; vectors are combinations of its
-        columns."""
+        """Compute all eigenpairs of M projected on the basis, largest first; vectors combine its columns."""
         if self.CV is self.V:
             return _largest(self.projected, len(self.projected))
         whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)

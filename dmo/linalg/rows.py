@@ -110,8 +110,7 @@ class _Given:
 
 
 def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
-    """Replace the futures of an expression by indices into `given`, because Dask searches only arguments for
-    futures."""
+    """Replace the futures of an expression by indices into `given`: Dask searches only arguments for futures."""
     node = getattr(node, "future", None) or node
     if not isinstance(node, Waiting):
         if not hasattr(node, "key"):

@@ -91,8 +91,7 @@ class _Direct(LinearSolver):
         return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Estimate the largest relative residual of a column; for many columns, to a factor of two by a narrow
-        product."""
+        """Estimate the largest relative residual of a column; for many columns, within a factor of two."""
         # On average, sums of columns with random signs have the squared norm of all columns together, so that a narrow
         # product covers every column. Columns are weighted by |x_j| / |b_j| because rounding errors grow with the
         # solution.
@@ -323,8 +322,7 @@ class MixedSolver(CholeskySolver):
         return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
 
     def last_diagonal(self) -> np.ndarray:
-        """Compute the diagonal at the rows `last`, from a float64 factor if unrefined solutions do not meet
-        `_LOOSE`."""
+        """Compute the diagonal at the rows `last`; in float64 if unrefined solutions do not meet `_LOOSE`."""
         if not self._serves(_LOOSE):
             return super().last_diagonal()
         taken = np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])

@@ -194,13 +194,13 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return [1.0] * n_views
 
     def _problem(self, data: Data) -> Problem:
-        """Views of the exact engine under their ridges."""
+        """Build the views of the exact engine under their ridges."""
         groups = self._groups(data)
         parts = None if data.weights.ones else groups.shares_left_out()
         return Problem(groups.all(), weights=[groups.weights(name) for name in groups.kernels], parts=parts)
 
     def _factor_problem(self, groups: FactorGroups) -> Problem:
-        """Views, and labels if there are any, of the low-rank engine under their ridges."""
+        """Build the views, and the labels if there are any, of the low-rank engine under their ridges."""
         names = [name for name in groups.groups if name != LABELS]
         views = groups.under(self._all_ridges(names))
         labels = views.pop(LABELS, None)
@@ -295,7 +295,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_passive(
         self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorGroups:
-        """The same for views that lack samples or whose samples have weights; missing samples are passive."""
+        """Read views that lack samples or whose samples have weights; missing samples are passive."""
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
         some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
         counts = {view: weights.plain.views[view][own] for view, own in index.items()}
@@ -542,7 +542,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return np.asarray(sum(parts)) / count[:, None]
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
-        """The columns of an array, or of the one view of a mapping, in memory."""
+        """Return the columns of an array, or of the one view of a mapping, in memory."""
         view, columns = _one_view(X)
         try:
             columns = validate_data(

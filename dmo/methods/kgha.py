@@ -281,7 +281,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return mean_and_deviation(problem.left_out(found.X, found.coefficients) @ self.decoder_, often)
 
     def _problem(self, data: Data) -> Problem:
-        """Views and labels of the exact engine under their ridges."""
+        """Build the views and labels of the exact engine under their ridges."""
         problem = super()._problem(data)
         Y, counts = data.Y.astype(np.float64), data.weights.labels
         alone = Data.of({LABELS: Y}, weights=counts)

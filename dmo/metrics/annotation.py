@@ -885,8 +885,10 @@ def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray)
 def _counts(
     Y: Rows, S: Rows, top: int | None, sample_weight: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count true positives, predictions and positives per label; `S` holds scores if `top` is given, else
-    predictions."""
+    """Count true positives, predictions and positives per label.
+
+    `S` holds scores if `top` is given, else predictions.
+    """
     what = "predictions" if top is None else "scores"
     weights = counts_of(sample_weight, Y.shape[0])
     hits, given, positives = np.zeros((3, Y.shape[1]), np.int64 if weights is None else np.float64)

@@ -112,8 +112,7 @@ def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[Precision
 
 
 def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a curve: the first and last precision at each recall, because precision falls in
-    between."""
+    """Return the corners of a curve: the first and last precision at each recall; precision falls in between."""
     recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
     moves = np.diff(recall) > 0
     corners = np.r_[True, moves] | np.r_[moves, True]

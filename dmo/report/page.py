@@ -239,8 +239,10 @@ class Samples:
         return places / (np.abs(places).max() or 1.0)
 
     def _images(self, shown: np.ndarray) -> tuple[dict[int, str], list[str]]:
-        """Return the images of the shown samples as data URIs, best and worst annotated first, and a note about
-        omissions."""
+        """Return the images of the shown samples as data URIs, and a note about omitted ones.
+
+        The best and worst annotated samples come first.
+        """
         if self.image is None:
             return {}, []
         where = {int(i): place for place, i in enumerate(shown)}
@@ -503,8 +505,10 @@ def _wide(numbers: np.ndarray) -> bool:
 
 
 def _column(name: str, values: Sequence[object], mark: bool) -> dict[str, object]:
-    """Format a column. Numbers are right-aligned with the same number of decimals, unless that would hide small ones;
-    `best` holds the rows to print in bold."""
+    """Format a column; `best` holds the rows to print in bold.
+
+    Numbers are right-aligned with the same number of decimals, unless that would hide small ones.
+    """
     numbers = np.array([float(value) if is_number(value) else np.nan for value in values])
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:

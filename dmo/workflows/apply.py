@@ -57,7 +57,8 @@ class AppliedModel:
     """Fitted model, the digest of its file contents, and the samples of a store that it is applied to.
 
     `views` (m rows), `index` (row numbers) and `split` select the samples. `columns` holds the store's column of each
-    class of the model; it is None if the labels of both agree."""
+    class of the model; it is None if the labels of both agree.
+    """
 
     model: Any
     contents: str

@@ -47,7 +47,8 @@ log = logging.getLogger("dmo")
 class EvaluatedModel:
     """Evaluation of one model on a split: its display name, label scores (m x L), metrics and recorded costs.
 
-    `sets` holds the assigned labels (m x L); it has no columns (m x 0) if the model does not assign labels."""
+    `sets` holds the assigned labels (m x L); it has no columns (m x 0) if the model does not assign labels.
+    """
 
     name: str
     applied: AppliedModel

@@ -67,7 +67,8 @@ workers compute it; and copies of a search basis: the basis, its images, and the
 class TaskGraph:
     """Work of the scheduler for a pass or a product: total `tasks`, maximum number `held` at a time, and peak memory.
 
-    `scheduler_bytes` includes data that pass through the scheduler once."""
+    `scheduler_bytes` includes data that pass through the scheduler once.
+    """
 
     tasks: int
     held: int
