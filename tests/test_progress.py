@@ -1,4 +1,4 @@
-"""Progress of stages: silent unless asked for, true about what failed."""
+"""Progress of stages: silent by default, and correct about failures."""
 
 import io
 import re

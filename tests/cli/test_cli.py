@@ -1058,7 +1058,7 @@ LEFT_OUT = [  # a command may import modules that the commands above it may not
 
 @pytest.mark.slow
 def test_help_and_what_is_refused_import_nothing_that_computes(monkeypatch, tmp_path):
-    """Run all commands in one process: a module that is missing at the end was imported by none of them."""
+    """Run all commands in one process, and check the imported modules after each of them."""
     estimator_options.surfaces()  # writes the cache of options, which is stored with the bytecode
     monkeypatch.chdir(tmp_path)
     Samples({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)).write("f.zarr")

@@ -139,7 +139,7 @@ def slurm() -> Iterator[dict[str, str]]:
     """Start a two-node SLURM cluster on this machine, below one folder; yield its environment variables."""
     needs("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid():
-        pytest.skip("slurmd starts jobs as root only")
+        pytest.skip("slurmd can start jobs only as root")
     # close to the root because every user must be able to reach munged's socket
     folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))
     folder.chmod(0o755)

@@ -190,7 +190,7 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
     assert alone["f1"] == pytest.approx(together["f1"], abs=1e-6)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_a_task_uses_memory_again_that_was_freed() -> None:
     """Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which would cause page faults for every new large array."""
     code = """

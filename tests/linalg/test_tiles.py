@@ -340,7 +340,7 @@ def test_a_task_uses_one_blas_thread_and_leaves_the_setting_as_it_was() -> None:
     source = ThreadTiles(4, 4)
     with threadpool_limits(2):
         if source.tile(0, 0).max() < 2:
-            pytest.skip("BLAS has one thread here")
+            pytest.skip("BLAS has only one thread")
         assert run_task(source.tile, [0, 0]).max() == 1
         assert source.tile(0, 0).max() == 2
 

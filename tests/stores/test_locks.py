@@ -234,7 +234,7 @@ def in_namespace(*command: str) -> list[str]:
     """Build a command that runs as process 1 of a new PID namespace; skip the test if the system does not support this."""
     start = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*start, "true"], capture_output=True).returncode:
-        pytest.skip("this system makes no namespaces of process numbers (unshare)")
+        pytest.skip("this system cannot create PID namespaces (unshare)")
     return [*start, *command]
 
 
@@ -468,7 +468,7 @@ def test_bytes_are_on_the_disk_before_their_names_unless_storage_is_scratch(tmp_
     A power failure may occur between any two steps. A journal entry may be lost; its block is then written again.
     """
     if not Path("/proc/self/fd").exists():
-        pytest.skip("this system does not tell the name of an open file")
+        pytest.skip("this system does not provide the names of open files")
     steps: list[tuple[str, str]] = []
     replace, fsync = os.replace, os.fsync
 
