@@ -105,7 +105,7 @@ def dense(dtype: type) -> Case:
 
 
 def lent() -> Case:
-    """Create a matrix whose upper triangle and diagonal belong to a factorization."""
+    """Create a case whose matrix has lent its upper triangle and diagonal to a factorization."""
     case = dense(np.float32)
     operator: Any = case.operator
     diagonal = operator.matrix.diagonal().copy()

@@ -125,7 +125,7 @@ def test_a_dask_array_persisted_on_a_cluster_is_read(client: Any) -> None:
         ([0.5], "got float64"),
     ],
 )
-def test_a_subset_refuses_what_is_no_row_number(index: Any, sentence: str) -> None:
+def test_a_subset_rejects_invalid_row_indices(index: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Subset(A, index)
 
@@ -181,7 +181,7 @@ def test_gram_sums_in_float64_whatever_the_blocks(dtype: type) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6), st.integers(0, 5), st.integers(0, 99))
-def test_orthonormalize_spans_the_columns_outside_what_is_there(n: int, k: int, rank: int, q: int, seed: int) -> None:
+def test_orthonormalize_spans_the_columns_outside_the_basis(n: int, k: int, rank: int, q: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     B = rng.standard_normal((n, min(n, rank))) @ rng.standard_normal((min(n, rank), k)) * 10.0 ** rng.integers(-8, 8)
     there = np.linalg.qr(rng.standard_normal((n, min(n, q))))[0]
@@ -211,7 +211,7 @@ def test_orthonormalize_drops_what_is_short_beside_the_longest_column() -> None:
         assert orthonormalize(np.column_stack([np.ones(400), length * other]), tol=1e-9).shape[1] == rank
 
 
-def test_orthonormalize_keeps_a_direction_nearly_inside_what_is_there() -> None:
+def test_orthonormalize_keeps_a_direction_nearly_in_the_basis() -> None:
     there, _ = np.linalg.qr(RNG.standard_normal((100, 3)))
     new = scipy.linalg.null_space(there.T)[:, :1]
     Q = orthonormalize(there @ np.ones((3, 1)) + 1e-7 * new, there)

@@ -132,9 +132,9 @@ def documented_fields(thing: Any) -> set[str] | None:
 
 
 @pytest.mark.parametrize("package", packages())
-def test_documented_names_say_what_users_need(package: str) -> None:
+def test_documented_names_have_complete_docstrings(package: str) -> None:
     names = documented(package)
-    assert names, f"{package} shows nothing"
+    assert names, f"{package} documents no names"
     found = {name: list(faults(name)) for name in names}
     assert {name: what for name, what in found.items() if what} == {}
 

@@ -78,7 +78,7 @@ def test_scikit_learn_s_tools_take_them() -> None:
         (MultilabelStratifiedShuffleSplit(2, test_size=0.6, train_size=0.6), Y, "sum must be at most 1"),
     ],
 )
-def test_what_cannot_be_split_is_said(splitter, y, message) -> None:
+def test_unsplittable_labels_raise(splitter, y, message) -> None:
     with pytest.raises(UserError, match=message):
         list(splitter.split(Z, y))
 

@@ -58,7 +58,7 @@ def test_a_class_shows_its_own_signature() -> None:
         MOPE(grap=3)  # type: ignore[call-arg]
 
 
-def test_a_bare_value_stands_for_the_object() -> None:
+def test_a_plain_value_creates_the_parameter_object() -> None:
     for bare, whole in (
         (MOPE("bits", graph="local"), MOPE(Proximity("bits"), graph=Graph(weight="local"))),
         (MOPE(graph=7), MOPE(graph=Graph(7), solver=Solver(tol=1e-6))),
@@ -71,7 +71,7 @@ def test_a_bare_value_stands_for_the_object() -> None:
     assert Graph(5) != Solver()
 
 
-def test_what_a_class_does_not_take_is_refused() -> None:
+def test_unknown_parameters_are_rejected() -> None:
     with pytest.raises(UserError, match=r"^MESD\('fda'\): does not use search of graph=Graph\(...\); leave it out"):
         dmo.MESD(graph=Graph(search="approximate")).fit(X, Y)
     with pytest.raises(UserError, match="does not use views of prepare=Prepare"):
@@ -186,12 +186,12 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_reads_the_fields_of_dataclasses_alone_takes_no_estimator_for_one(kind: Any) -> None:
+def test_estimators_are_not_dataclasses(kind: Any) -> None:
     assert not dataclasses.is_dataclass(kind)  # otherwise, Dask would compute equal tokens for two fits
     assert not {"approximation", "decoder", "random_state"} & vars(kind).keys()
 
 
-def test_the_names_of_parameters_are_read_once_for_a_class_and_anew_for_another(monkeypatch: Any) -> None:
+def test_parameter_names_are_cached_per_class(monkeypatch: Any) -> None:
     class Own(dmo.KGHA):
         def __init__(self, kernel: Any = "rbf", own: int = 1):
             super().__init__(kernel)

@@ -58,7 +58,7 @@ def test_correlations_of_views_are_those_of_their_functions(model):
     assert describe_space(TraceEmbedding("pca").fit(A), A).view_correlations is None
 
 
-def test_components_of_what_belongs_together_are_told_from_chance():
+def test_related_views_have_components_above_chance():
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((80, 1))
     views = {

@@ -1102,7 +1102,7 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     parameters = set(inspect.signature(estimator).parameters) - objects | set(flat_names(estimator))
     parameters -= {"views"}  # names of column groups in an array; a store has named views
     options = inspect.signature(fit_command(kind)).parameters
-    # the covariance is a matrix
+    # an option cannot hold a covariance matrix
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())
     shared = {
         "store",

@@ -79,7 +79,7 @@ def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotate
 def page(annotated, tmp_path_factory):
     """Create the report of KGHA with three labels per sample."""
     out = tmp_path_factory.mktemp("page") / "r.html"
-    run("report", annotated / "m.zarr", out, "--top", 3)  # on the store of the fit
+    run("report", annotated / "m.zarr", out, "--top", 3)  # uses the store of the fit
     return out.read_text()
 
 

@@ -145,7 +145,7 @@ def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) 
         pass
 
 
-def test_a_place_where_nobody_answers_is_named_and_no_client_of_it_is_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_scheduler_is_named_and_leaves_no_client(caplog: pytest.LogCaptureFixture) -> None:
     """If the garbage collector closes a client while another client is connecting, the second one never finishes."""
 
     def clients() -> set[int]:

@@ -261,7 +261,7 @@ def test_jobs_of_a_queue_that_end_are_replaced(
         os.killpg(job, signal.SIGKILL)
         deadline = time.monotonic() + 120
         while job in place.client.run(os.getpgid, 0, on_error="return").values() or not place.client.nthreads():
-            assert time.monotonic() < deadline, "no other job came"
+            assert time.monotonic() < deadline, "no other job started"
             time.sleep(0.2)
         (other,) = place.client.run(os.getpgid, 0).values()
         assert place.client.submit(abs, -3).result(timeout=60) == 3
@@ -446,7 +446,7 @@ def test_a_gateway_is_asked_for_workers_of_that_size_or_says_that_it_cannot(monk
     ],
     ids=["another", "none"],
 )
-def test_workers_without_dmo_or_with_another_one_are_refused(environment: str, said: str, tmp_path: Path) -> None:
+def test_connect_rejects_workers_without_matching_dmo(environment: str, said: str, tmp_path: Path) -> None:
     told = tmp_path / "dmo_learn-9.9.dist-info" / "METADATA"
     told.parent.mkdir()
     told.write_text("Metadata-Version: 2.1\nName: dmo-learn\nVersion: 9.9\n")
@@ -479,7 +479,7 @@ def test_workers_that_were_asked_for_are_waited_for_and_counted(
     assert "2 of 3 workers started within 0.3 s: starting the work, later ones will join" in caplog.text
 
 
-def test_a_worker_that_cannot_see_a_store_says_so(local_cluster: Any, tmp_path: Path) -> None:
+def test_a_worker_without_access_to_a_store_raises(local_cluster: Any, tmp_path: Path) -> None:
     """A worker on another host receives the client's reader or writer, but the folder does not exist there."""
     path = tmp_path / "rows.zarr"
     writer = create_results(path, 4, 2, block=2)
@@ -498,8 +498,8 @@ def test_a_worker_that_cannot_see_a_store_says_so(local_cluster: Any, tmp_path: 
             place.client.submit(other.write, 0, np.ones((2, 2), np.float32)).result()
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["of dmo", "that was there before"])
-def test_messages_do_not_stay_with_the_numbers_in_them(own: bool, local_cluster: Any) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["opened by dmo", "opened by the caller"])
+def test_logged_messages_do_not_keep_arrays(own: bool, local_cluster: Any) -> None:
     """Dask keeps the last 1000 messages of a connection; the arrays in a thousand solver steps would fill gigabytes."""
     with ExitStack() as stack:
         where = stack.enter_context(Client(local_cluster)) if own else local_cluster.scheduler_address
@@ -783,7 +783,7 @@ def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
         open_client(Backend(empty.scheduler_address, timeout=0.2), stack)
 
 
-def test_the_table_of_resources_is_what_the_plan_says(tmp_path: Path) -> None:
+def test_the_table_of_resources_matches_the_plan(tmp_path: Path) -> None:
     """The sizes match ESP Game: 8 views and 268 labels. overhead.py compares the task sums with a real scheduler."""
     assert markdown(resource_table(8, 268, 1000)) in (CLUSTER / "README.md").read_text(encoding="utf-8")
     store = tmp_path / "s.zarr"

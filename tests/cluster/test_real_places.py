@@ -301,7 +301,7 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
 
 
 @pytest.mark.clusters  # a requeued job waits for two minutes
-def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
+def test_a_terminated_driver_is_requeued_and_resumes(
     slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:
     """`cluster/slurm/driver.sh` sends the same signal five minutes before its job ends."""

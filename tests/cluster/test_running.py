@@ -50,7 +50,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"store": store, "model": model, "log": log}
 
 
-def test_the_log_of_two_runs_tells_what_happened(fitted: dict[str, Path]) -> None:
+def test_the_log_of_two_runs_lists_their_stages(fitted: dict[str, Path]) -> None:
     lines = [json.loads(line) for line in fitted["log"].read_text(encoding="utf-8").splitlines()]
     assert [line["program"] for line in lines if line["event"] == "start"] == ["dmo ingest digits", "dmo fit kgha"]
     assert [line["error"] for line in lines if line["event"] == "end"] == [None, None]
@@ -211,7 +211,7 @@ print(faults(), run_task(faults, []))
     assert now < 0.1 * pages
 
 
-def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
     views = {"a": X, "b": X[:, :3]}

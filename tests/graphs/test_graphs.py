@@ -159,7 +159,7 @@ def test_the_approximate_search_has_the_recall_that_it_states(
     assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
-def test_adjacency_is_made_symmetric_as_it_says() -> None:
+def test_adjacency_is_symmetrized_by_each_rule() -> None:
     X = CASES["dense"]
     found = neighbors(X, 6)
     A = kneighbors_graph(X, 6).toarray()

@@ -479,7 +479,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
-def test_misuse_says_what_and_how_to_cure_it(call, message):
+def test_errors_name_the_mistake_and_the_fix(call, message):
     with pytest.raises(ValueError, match="|".join(re.escape(part) for part in message.split("|"))):
         call()
 
@@ -646,7 +646,7 @@ def test_a_function_of_two_matrices_is_a_kernel_and_gives_what_the_kernel_of_its
     np.testing.assert_array_equal(K, K.T)
 
 
-def test_a_function_that_is_no_kernel_is_refused_in_a_sentence_and_a_model_of_one_is_not_saved(tmp_path):
+def test_functions_that_are_not_kernels_are_rejected(tmp_path):
     X, y = signed(40, 3), np.arange(40) % 2
     wrong = {
         "is not symmetric, k of rows": lambda A, B: A[:, :1] + 2 * B[:, 0],

@@ -81,7 +81,7 @@ def test_later_blocks_may_be_as_inexact_as_the_residuals_are_small() -> None:
     assert pairs.steps == block_krylov(lambda B: matrix @ B, near, 6, tol=1e-6).steps
 
 
-def test_where_inexact_blocks_count_fully_their_images_are_made_again() -> None:
+def test_images_of_inexact_blocks_are_recomputed_if_they_matter() -> None:
     """If eigenvalues are crowded, small residuals do not imply that a new block has small coefficients."""
     maps = Inexact(with_spectrum(SPECTRA["crowded"]))
     pairs = block_krylov(maps, start(6), 6, tol=1e-6, max_steps=100, loosen=maps.allowed.append)

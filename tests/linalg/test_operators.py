@@ -179,7 +179,7 @@ def test_shapes_that_are_no_operator_are_refused() -> None:
         SumOperator(Dense(K), Dense(np.eye(3)))
 
 
-def test_arithmetic_with_what_is_no_operator_or_number_is_a_type_error() -> None:
+def test_arithmetic_with_other_objects_raises_type_error() -> None:
     A: Any = Dense(K)
     for wrong in (lambda: A + 1, lambda: A + K, lambda: A * A, lambda: "x" * A, lambda: B.T @ A):
         with pytest.raises(TypeError):

@@ -406,7 +406,7 @@ def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any
     assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "mixed"
 
 
-def test_shifted_systems_tell_the_largest_residual_of_a_column() -> None:
+def test_shifted_systems_return_the_largest_column_residual() -> None:
     A = csr_array(K + np.eye(N))
     columns = RNG.standard_normal((N, 3)) * [1.0, 1e-4, 1e4]
     shifts = np.array([0.1, 1.0, 10.0])
@@ -546,9 +546,9 @@ def test_a_float32_factor_gives_the_inverse_diagonal_to_its_tolerance(large: np.
         assert solver._factor.dtype == dtype
 
 
-@pytest.mark.parametrize("loose", [0.0, 1.0], ids=["a float64 factor takes its place", "as it is"])
+@pytest.mark.parametrize("loose", [0.0, 1.0], ids=["replaced by float64", "kept"])
 @pytest.mark.parametrize("method", ["cholesky", "mixed"])
-def test_rows_put_last_change_no_solution_and_tell_their_part_of_the_inverse(
+def test_rows_put_last_keep_solutions_and_give_inverse_entries(
     large: np.ndarray, method: SolveMethod, loose: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows put last may be anywhere in the matrix, which is factorized by strips of 64 rows."""
@@ -564,8 +564,8 @@ def test_rows_put_last_change_no_solution_and_tell_their_part_of_the_inverse(
     assert_allclose(solver.last_diagonal(), np.diagonal(inverse)[last], rtol=1e-5 if precise else 1e-3)
 
 
-@pytest.mark.parametrize("ridge", [0.1, 1e-7], ids=["float32", "a float64 factor takes its place"])
-def test_a_float32_factor_lies_in_one_array_with_the_matrix_that_is_lent(
+@pytest.mark.parametrize("ridge", [0.1, 1e-7], ids=["float32", "replaced by float64"])
+def test_a_float32_factor_shares_the_array_of_a_lent_matrix(
     large: np.ndarray, ridge: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The matrix has 400 rows in strips of 64; a second factor of the same matrix gets its own array."""
@@ -584,7 +584,7 @@ def test_a_float32_factor_lies_in_one_array_with_the_matrix_that_is_lent(
         assert_allclose(one.inverse_diagonal(), wanted.inverse_diagonal(), rtol=1e-4)
 
 
-def test_a_float32_factor_gives_way_where_rounding_makes_it_useless() -> None:
+def test_a_useless_float32_factor_is_replaced_by_float64() -> None:
     spread = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
     for smallest in (1e-9, 1e-12):  # the refinement stalls, or the factorization fails
         A = Dense((spread * np.geomspace(smallest, 1, 60)) @ spread.T)
@@ -612,7 +612,7 @@ def test_low_rank_factors_follow_the_algebra() -> None:
         assert low_rank_factor(operator) is None
 
 
-def test_a_solution_says_by_which_method() -> None:
+def test_a_solution_names_its_method() -> None:
     found: list[Solution] = [factorize(LowRank(F), 0.1, method).solve(B) for method in ("cholesky", "cg", "woodbury")]
     assert [solution.method for solution in found] == ["cholesky", "cg", "woodbury"]
 
@@ -747,7 +747,7 @@ def test_the_residual_bounds_the_error_of_fitted_values_where_the_backward_error
         assert np.linalg.norm(A @ wrong - fitted) > 0.1 * np.linalg.norm(b)
 
 
-def test_a_solve_that_misses_its_equation_is_told() -> None:
+def test_an_inaccurate_solve_is_reported() -> None:
     solver = factorize(Dense(K), 0.1, "cholesky")
     solver._factor[5, 5] *= 1.5  # type: ignore[attr-defined]
     solver._refinements = 0  # type: ignore[attr-defined]

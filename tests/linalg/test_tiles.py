@@ -358,7 +358,7 @@ def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> 
         A @ np.zeros((1_000_000, 1), np.float32)
 
 
-def test_what_a_worker_takes_without_data_counts(client: Any) -> None:
+def test_the_base_memory_of_a_worker_counts(client: Any) -> None:
     """Python and its libraries need more memory than small products."""
     own = min(client.run(lambda: psutil.Process().memory_info().rss).values())
     for _ in range(100):  # wait until heartbeats report that the data of earlier tests are released
@@ -430,7 +430,7 @@ def search(A: Operator, products: int = 300) -> BlockCG:
 
 
 @pytest.mark.parametrize("around", ["centered", "weighted"])
-def test_a_search_on_workers_finds_what_one_in_this_process_does(
+def test_a_search_on_workers_equals_one_in_the_client(
     around: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)

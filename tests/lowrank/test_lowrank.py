@@ -169,7 +169,7 @@ def test_bandwidths_of_groups_of_rows_are_that_of_all():
 
 
 @pytest.mark.parametrize("rank", [12, 20])
-def test_roots_of_inverses_leave_out_what_depends_on_others(rank):
+def test_inverse_roots_skip_dependent_rows(rank):
     rng = np.random.default_rng(0)
     F = rng.standard_normal((20, rank))
     keep, P = inverse_root(F @ F.T, 1e-10, 1e-14)
@@ -675,7 +675,7 @@ def test_a_pivot_block_that_rounding_made_indefinite_is_factored():
         _inverse_root((Q * np.array([1.0] * 11 + [-0.5])) @ Q.T, 1e-6)
 
 
-def test_more_landmarks_than_single_precision_tells_apart_are_fewer():
+def test_landmarks_beyond_single_precision_are_dropped():
     for seed in range(3):
         rows = np.random.default_rng(seed).standard_normal((2000, 4)).astype(np.float32)
         for rank in (300, 900):
@@ -708,7 +708,7 @@ def test_other_bandwidths_of_a_map_are_powers_of_its_kernel_values(kernel, their
 
 
 @pytest.mark.parametrize("kind", [Nystrom, Meka, BestLowRank])
-def test_a_number_in_the_place_of_the_kernel_is_told_from_a_rank(kind):
+def test_a_number_instead_of_a_kernel_raises(kind):
     with pytest.raises(ValueError, match=r"kernel = 30; needs a kernel.*a number of landmarks is rank="):
         KGHA(approximation=kind(30)).fit(X, np.arange(len(X)) % 2)
     assert KGHA(approximation=kind(rank=30)).fit(X, np.arange(len(X)) % 2)

@@ -114,7 +114,7 @@ def front_page(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_what_a_guide_shows_runs_and_prints_what_is_shown(page, front_page, tmp_path, monkeypatch):
+def test_commands_of_guides_run_and_print_the_shown_output(page, front_page, tmp_path, monkeypatch):
     """Every page starts in an empty folder; its Python code may use variables of the front page's example."""
     pytest.importorskip(NEEDS.get(page.stem, "dmo"), exc_type=ImportError)
     monkeypatch.chdir(tmp_path)

@@ -65,7 +65,7 @@ def test_six_methods_on_every_view_and_on_all(pipeline, finished):
     assert f1["all", "KGHA"] > max(f1["pixels", "KGHA"], f1["gradients", "KGHA"]) - 0.01
 
 
-def test_a_row_is_what_the_library_gives(finished):
+def test_a_row_equals_the_result_of_the_library(finished):
     data = digits()
     parts = []
     for split, most in (("train", 400), ("test", 100)):
@@ -113,7 +113,7 @@ def test_another_option_computes_again(pipeline, finished, tmp_path):
         (["--data", "digits", "--scheduler", "moon"], "no cluster 'moon'"),
     ],
 )
-def test_a_mistake_gives_one_sentence(pipeline, tmp_path, capsys, arguments, sentence):
+def test_a_mistake_raises_a_one_line_error(pipeline, tmp_path, capsys, arguments, sentence):
     assert pipeline.main([*arguments, "--work", str(tmp_path), "--quick"]) == 2
     said = [line for line in capsys.readouterr().err.split("\n") if line.startswith("kgha_annotation.py: ")]
     assert len(said) == 1
@@ -200,7 +200,7 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
     assert not any(word in printed for word in ("broken", "gone", "come"))
 
 
-def test_a_work_is_measured_beside_its_rival_and_its_limit(monkeypatch, capsys):
+def test_a_task_is_measured_with_its_rival_and_its_limit(monkeypatch, capsys):
     monkeypatch.syspath_prepend(FOLDER / "benchmarks")
     import limits
 

@@ -1,4 +1,4 @@
-"""The report in a browser: samples are searched, filtered, opened and mapped, with accessibility and content policy."""
+"""The report in a browser: search, filters, details, map, content policy and accessibility."""
 
 import shutil
 

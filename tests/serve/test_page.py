@@ -185,7 +185,7 @@ def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leav
 
 
 @pytest.mark.slow
-def test_the_token_stands_in_no_command_line_and_in_no_file_that_others_read(shop, tmp_path):
+def test_the_token_is_not_visible_to_other_users(shop, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$*" > {tmp_path}/arguments\n')
     browser.chmod(0o755)

@@ -101,7 +101,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         ("a.npy", npy(array=np.full((1, 5), np.nan)), "NaN"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_the_name_that_its_owner_knows(trial, tmp_path, name, content, words):
+def test_errors_name_the_file_as_the_user_named_it(trial, tmp_path, name, content, words):
     upload = sent(tmp_path, name, content)
     with pytest.raises(UserError) as refused:
         trial.rows([upload])
@@ -131,10 +131,10 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
 
 
 @pytest.mark.slow
-def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, tmp_path, monkeypatch):
+def test_user_files_are_read_with_memory_and_time_limits(trial, tmp_path, monkeypatch):
     few = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
     row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")
-    # few bytes are read in the same process
+    # small files are read in the server process, without the time limit
     assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)
     with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
         trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)

@@ -75,7 +75,7 @@ def until(true: Callable[[], Any]) -> Any:
         if found := true():
             return found
         time.sleep(0.1)
-    raise TimeoutError("waited in vain")
+    raise TimeoutError("timed out")
 
 
 class Scheduler:
@@ -147,7 +147,7 @@ def killing(client: Client, stage: str, steps: int, workers: int = 2) -> Iterato
 
     with listen(watch):
         yield killed
-    assert killed, f"the stage {stage!r} did not come"
+    assert killed, f"the stage {stage!r} did not start"
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_a_worker_killed_changes_nothing(
         (
             "SIGKILL of a worker (LocalCluster)",
             name,
-            "survived, the same values (to rounding), kernel stores the same bits",
+            "survived, the same values (up to floating-point error), kernel stores the same bits",
         )
     )
 
@@ -282,11 +282,11 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     for stage in ("a pass", "one task"):
         assert re.match(r"workers were stopped \d+ times for exceeding their limit of 600 MiB", sentences[stage])
         assert "raise --memory-limit" in sentences[stage]
-    table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
+    table.extend(("a worker that fills its memory", stage, f'rejected: "{said}"') for stage, said in sentences.items())
 
 
 @pytest.mark.slow
-def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
+def test_workers_paused_for_memory_raise_a_one_line_error(
     small_workers: LocalCluster, table: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory that does not belong to task results fills both workers. They pause because they cannot spill it."""
@@ -319,7 +319,7 @@ def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
     np.testing.assert_allclose(
         found, clone(model).set_params(approximation=Exact()).fit(X, Y).decision_function(X), atol=1e-4
     )
-    table.append(("workers that others fill", "a solve with resident tiles", f'refused: "{refused.value}"'))
+    table.append(("workers filled with other data", "a solve with resident tiles", f'rejected: "{refused.value}"'))
 
 
 def digest(path: Path) -> dict[str, bytes]:
@@ -364,7 +364,7 @@ def test_a_worker_killed_while_it_writes_costs_its_block(
 
 
 @pytest.mark.slow
-def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
+def test_a_command_resumes_after_its_scheduler_was_killed(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
     out, log = tmp_path / "rows.zarr", tmp_path / "log.jsonl"
@@ -391,7 +391,7 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
 
 
 @pytest.mark.slow
-def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goes_on(
+def test_an_exact_fit_resumes_after_its_scheduler_was_killed(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
     out, kept = tmp_path / "model.zarr", tmp_path / "kept"
@@ -633,7 +633,7 @@ def test_damage_is_refused_and_never_read(kind: str, how: str, tmp_path: Path, t
     chunks = [name for name in files if name.rpartition("/")[2].startswith("c") and name not in COPIES]
     assert refused >= len(chunks)
     assert not any("\n" in sentence for sentence in sentences)
-    table.append((how, f"{kind}, every file ({len(files)})", f"refused ({refused}), or not needed and read unchanged"))
+    table.append((how, f"{kind}, every file ({len(files)})", f"rejected ({refused}), or not needed and read unchanged"))
 
 
 COMMANDS = {
@@ -693,7 +693,7 @@ MIDST = [
 
 
 @pytest.mark.slow
-def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_the_command_goes_on(
+def test_a_command_resumes_after_its_object_store_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any]
 ) -> None:
     pytest.importorskip("moto.server", reason="moto is not installed")
@@ -719,7 +719,13 @@ def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_
             if found.exit_code in (2, 3):
                 assert re.match("dmo: s3://midway/.*[^\n]*\n$", found.stderr.splitlines(keepends=True)[-1])
             run(*command(name, kind))
-            table.append((f"S3: {kind} from the midst on", f"dmo {name}", f"exit code {found.exit_code}, then goes on"))
+            table.append(
+                (
+                    f"S3: {kind} from the middle of the run on",
+                    f"dmo {name}",
+                    f"exit code {found.exit_code}, then resumes",
+                )
+            )
         for store in ("f", "p", "deniedf", "deniedz", "silentm", "resetz", "flippedm"):
             assert stores.verify(f"s3://midway/{store}.zarr") == []
 

@@ -269,7 +269,7 @@ def stores_in(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_killed_jobs_resume_bit_for_bit(name: str, tmp_path: Path) -> None:
     job, share = JOBS[name]
     expected, total = counted(job)
     last = int(share * total) + 1
@@ -297,7 +297,7 @@ def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: P
     np.testing.assert_array_equal(again.bias, found[0].bias)
 
 
-def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = samples()
     monkeypatch.setattr(row_sums, "BLOCK", 3)  # 25 tasks of 2 blocks, in segments of 6 tasks
     raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)})
@@ -372,7 +372,7 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(
     assert stores_in(tmp_path) == []
 
 
-def test_where_both_states_are_damaged_the_solve_begins_anew(halfway: Any, tmp_path: Path) -> None:
+def test_the_solve_restarts_if_both_states_are_damaged(halfway: Any, tmp_path: Path) -> None:
     folder, expected, total, _ = halfway
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     for path in tmp_path.iterdir():
@@ -383,7 +383,7 @@ def test_where_both_states_are_damaged_the_solve_begins_anew(halfway: Any, tmp_p
 
 
 @pytest.mark.parametrize("changed", [{"ridge": 0.03}, {"bump": 1e-5}, {"target": 1e-9}], ids=str)
-def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, changed: Any, tmp_path: Path) -> None:
+def test_a_changed_solve_restarts_and_removes_the_other_state(halfway: Any, changed: Any, tmp_path: Path) -> None:
     folder, *_ = halfway
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     kept = stores_in(tmp_path)
@@ -408,7 +408,7 @@ def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, c
     ],
     ids=["C", "grid", "labels"],
 )
-def test_changed_directions_and_sweeps_begin_anew(name: str, changed: Job, tmp_path: Path) -> None:
+def test_changed_directions_and_sweeps_restart(name: str, changed: Job, tmp_path: Path) -> None:
     killed(die, name, str(tmp_path), 5)
     kept = stores_in(tmp_path)
     expected, total = counted(changed)
@@ -482,7 +482,7 @@ def test_short_runs_keep_nothing_and_ask_for_no_digest(tmp_path: Path, monkeypat
     assert not (tmp_path / "never").exists()
 
 
-def test_a_disk_that_refuses_is_told_and_the_solve_ends(
+def test_a_failing_disk_raises_and_the_solve_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:
@@ -516,7 +516,7 @@ class Clock:
         monkeypatch.setattr(dmo.stores.checkpoints, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
-@pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "dear"])
+@pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "expensive"])
 def test_states_are_saved_every_thirty_seconds_or_less_often(
     cost: float, wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,7 +617,7 @@ def test_two_runs_that_save_the_same_states_both_end(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.get(), found.get())
 
 
-def test_digests_tell_values_types_and_shapes_apart() -> None:
+def test_digests_distinguish_values_types_and_shapes() -> None:
     square = np.arange(4.0).reshape(2, 2)
     values = [None, 0, 0.0, False, "0", "", (), ((),), [1, 2], [[1], 2], {"a": 1}, {"b": 1}, square, square.ravel()]
     values += [
@@ -654,7 +654,7 @@ def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.slow
-def test_dmo_tune_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_dmo_tune_resumes_where_it_was_killed(tmp_path: Path) -> None:
     X, Y = samples()
     writer = stores.create_features(tmp_path / "f.zarr", N, {"fourier": stores.ViewSpec(5)}, labels=Y > 0.2)
     writer.write("fourier", 0, X)

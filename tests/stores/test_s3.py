@@ -95,7 +95,7 @@ def test_workers_write_and_read(bucket: str, local_cluster: Any) -> None:
     np.testing.assert_array_equal(stores.open_results(url)[13:37], ROWS[13:37])
 
 
-def test_a_damaged_object_is_found_and_written_anew(bucket: str) -> None:
+def test_a_damaged_object_is_found_and_rewritten(bucket: str) -> None:
     url = f"{bucket}/damaged.zarr"
     writer = stores.create_results(url, 50, 4, block=10)
     for block in writer.missing():
@@ -165,7 +165,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
     ],
     ids=["no credentials", "dead endpoint"],
 )
-def test_a_service_that_cannot_be_used_is_told_in_one_sentence(
+def test_an_unusable_service_raises_a_one_line_error(
     service: Service, bucket: str, monkeypatch: pytest.MonkeyPatch, url: str, key: str, expected: int, said: str
 ) -> None:
     leads_to(monkeypatch, url or service.url, key)
@@ -191,7 +191,7 @@ def test_a_bucket_that_is_not_there_is_not_made(service: Service) -> None:
     assert fs.ls("", refresh=True) == before
 
 
-def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
+def test_a_failing_service_raises_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
     url = f"{bucket}/fails.zarr"
     writer = stores.create_results(url, 50, 4, block=10)
     write(writer, 0)

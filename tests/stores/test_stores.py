@@ -555,7 +555,7 @@ def test_equal_sparse_rows_give_equal_bytes_however_they_are_held(tmp_path):
     assert held.nnz == 5
 
 
-def test_contents_change_with_values_and_are_told_without_reading_them(store, tmp_path):
+def test_fingerprints_change_with_values_without_reading_them(store, tmp_path):
     found = open_features(store)
     same = begin(tmp_path / "same", **SAME)
     fill(same)
@@ -575,7 +575,7 @@ def test_contents_change_with_values_and_are_told_without_reading_them(store, tm
     assert fingerprint(other.views["gist"]) != fingerprint(other.views["tags"])
 
 
-def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store, tmp_path):
+def test_a_changed_configuration_is_rejected_without_overwrite(store, tmp_path):
     assert begin(store, **SAME).missing() == []
     begin(tmp_path / "unfinished", **SAME)
     sentence = "begun with block = 8, now it is 16; pass the same configuration to resume, or overwrite=True"
