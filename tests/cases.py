@@ -1,4 +1,4 @@
-"""Small matrices, kernels and operators, each with a dense NumPy oracle, that several test modules share."""
+"""Small matrices, kernels and operators for several test modules, each with a dense reference in NumPy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(n: int = N, d: int = 5, seed: int = 0) -> np.ndarray:
 
 
 def gaussian(X: np.ndarray, Y: np.ndarray | None = None, sigma: float = SIGMA) -> np.ndarray:
-    """The Gaussian kernel by SciPy's distances, float64."""
+    """Compute the Gaussian kernel in float64 from SciPy's distances."""
     return np.exp(-cdist(X, X if Y is None else Y, "sqeuclidean") / (2 * sigma**2))
 
 
@@ -47,7 +47,7 @@ def feature_tiles(features: np.ndarray = X, block: int = BLOCK, dtype: type = np
 
 @dataclass
 class ArrayTiles:
-    """The tiles of a matrix in memory."""
+    """Tiles of a matrix in memory."""
 
     matrix: np.ndarray
     block: int
@@ -71,7 +71,7 @@ class ArrayTiles:
 
 @dataclass
 class ThreadTiles:
-    """Tiles whose entries are the number of threads that BLAS may use where the tile is computed."""
+    """Tiles whose entries are the number of BLAS threads available at the computation of the tile."""
 
     n: int
     block: int
@@ -83,8 +83,11 @@ class ThreadTiles:
 
 @dataclass
 class Case:
-    """An operator, the matrix it stands for, the block between new rows and old that its expansions stand for, and that block
-    of the kernel before wrapping."""
+    """An operator with its dense references.
+
+    `matrix` is the dense form of the operator. `cross` is the block between new and old rows that its expansions represent,
+    and `raw` is that block before the kernel was wrapped.
+    """
 
     operator: Operator
     matrix: np.ndarray
@@ -102,7 +105,7 @@ def dense(dtype: type) -> Case:
 
 
 def lent() -> Case:
-    """A matrix of which a factorization has the upper triangle and the diagonal."""
+    """Create a case whose matrix has lent its upper triangle and diagonal to a factorization."""
     case = dense(np.float32)
     operator: Any = case.operator
     diagonal = operator.matrix.diagonal().copy()
@@ -174,19 +177,22 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 def folds(X: Any, Y: np.ndarray) -> np.ndarray:
-    """The folds of the out-of-fold scores of a fit on one view in memory."""
+    """Return the folds of the out-of-fold predictions of a fit on one view in memory."""
     return folds_of_rows(Y, row_keys(None, Data.of({"x": X}, Y), np.arange(len(Y))))
 
 
 def made(kind: type, *first: Any, **options: Any) -> Any:
-    """An estimator from the flat names of its parameters, which the shell's options have: objects are made of them."""
+    """Create an estimator from flat parameter names, as in command options; parameter objects are created from them."""
     names = inspect.signature(kind).parameters
     return kind(**placed(kind, dict(zip(names, first, strict=False)) | options))
 
 
 def checked_by_scikit_learn(estimators: Sequence[Any], **options: Any) -> pytest.MarkDecorator:
-    """`parametrize_with_checks`, where what is read by lines that all of dmo shares is tried with the first estimator alone:
-    matrices of the older sparse classes beside arrays, and rows in a file beside float32 rows in a file."""
+    """Run scikit-learn's estimator checks, without repeating checks of shared code.
+
+    Sparse matrices (next to sparse arrays) and memory-mapped rows (next to those in float32) are read by code that all
+    estimators share, so only the first estimator is checked with them.
+    """
     mark = parametrize_with_checks(estimators, **options)
     names, cases = mark.args
 

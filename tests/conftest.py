@@ -1,4 +1,4 @@
-"""Fixtures that every test module shares."""
+"""Fixtures for all test modules."""
 
 import gc
 import os
@@ -12,33 +12,33 @@ import numpy as np
 import pytest
 from places import await_workers
 
-os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")  # before Dask reads it: what tests write is scratch
-# a cluster that waits for its tests took a ninth of a core by these
+# set before Dask reads it, because test files need not survive a crash
+os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")
+# With the default intervals, an idle cluster uses a ninth of a core.
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", "1s")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands start from compiled modules, as a user's do
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))  # as its scripts find their modules
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands start from compiled modules, as for users
+# the scripts there import their modules from this folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a job in the background, whose commands would ignore it too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # background jobs ignore SIGINT, and commands would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATES: dict[int, dict[str, Any]] = {}
 
 
-gc.disable()  # until all is imported
+gc.disable()  # until all modules are imported
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--shard K/N`: of the tests that are collected, every Nth one, from the Kth (0 to N - 1) on."""
-    parser.addoption(
-        "--shard", metavar="K/N", help="run every Nth of the collected tests, from the Kth (0 to N - 1) on"
-    )
+    """Add the option `--shard K/N`: run every Nth collected test, starting with the Kth (0 to N - 1)."""
+    parser.addoption("--shard", metavar="K/N", help="run every Nth collected test, starting with the Kth (0 to N - 1)")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one shard of the tests, if one is asked for."""
+    """Keep the tests of the requested shard."""
     if shard := config.getoption("--shard"):
         first, step = map(int, shard.split("/"))
         if not 0 <= first < step:
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage among what tests make alone: what thousands of them import is never looked through again."""
+    """Exclude imported objects from garbage collection, which would otherwise scan them during every test."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give a module's generators the state that its import left: no test draws what depends on those before it."""
+    """Reset a module's random generators to their state after import, so that tests are independent of their order."""
     for value in vars(getattr(item, "module", None) or pytest).values():
         if isinstance(value, np.random.Generator):
             value.bit_generator.state = _STATES.setdefault(id(value), value.bit_generator.state)
@@ -65,7 +65,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def dmo_data() -> Path:
-    """The folder of public data sets; skips where there is none."""
+    """Return the folder of public data sets; skip the test if it does not exist."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("DMO_DATA", default))
     if not folder.is_dir():
@@ -75,7 +75,7 @@ def dmo_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _copied_workers() -> Iterator[None]:
-    """Workers of a LocalCluster, and commands, are copies of a process that has imported what takes them seconds."""
+    """Fork workers of a LocalCluster and commands from a process that has already imported the slow modules."""
     import dask
     from distributed.utils import get_mp_context
 
@@ -102,20 +102,20 @@ def _shared_client(_shared_cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def local_cluster(_shared_cluster: Any) -> Any:
-    """A LocalCluster of two single-threaded worker processes, started once; both run when a test begins."""
+    """Provide a LocalCluster with two single-threaded worker processes that run; all tests share it."""
     await_workers(_shared_cluster, 2)
     return _shared_cluster
 
 
 @pytest.fixture
 def client(local_cluster: Any, _shared_client: Any) -> Any:
-    """A client of `local_cluster`, which is not Dask's default client."""
+    """Provide a client of `local_cluster` that is not Dask's default client."""
     return _shared_client
 
 
 @pytest.fixture(scope="session")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Drawn images `pics`, their store `f.zarr` (three cheap views), KGHA `m.zarr` and ridge regression `r.zarr`."""
+    """Create images `pics`, their store `f.zarr` (three cheap views), a KGHA model `m.zarr` and a ridge model `r.zarr`."""
     from scenes import draw_images
     from shell import run
 

@@ -1,10 +1,10 @@
-"""Files that several test modules make: ONNX models, stories of Reuters' SGML."""
+"""Files for several test modules: ONNX models, Reuters stories in SGML."""
 
 import numpy as np
 
 
 def field(number, value):
-    """One field of a protocol buffer: integers and length-delimited bytes are all that an ONNX file needs."""
+    """Encode a protocol buffer field; an ONNX file needs only integers and length-delimited bytes."""
 
     def varint(n):
         return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
@@ -16,8 +16,10 @@ def field(number, value):
 
 
 def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=None, inputs=1):
-    """An ONNX file with one node: the mean of every channel; and one that adds the number in the file `weights`. Without
-    `inputs` x is a constant."""
+    """Write an ONNX file with a node that computes the mean of every channel.
+
+    With `weights`, a second node adds the number in that file. Without `inputs`, x is a constant.
+    """
 
     def tensor(name, shape):
         dims = b"".join(field(1, field(1, size)) for size in shape)
@@ -48,7 +50,7 @@ def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
 
 
 def bombs(folder, n=1_000_000):
-    """Small files that hold n x 5 numbers of 8 bytes each, all the same, by their names; and a table of n / 4 columns."""
+    """Write small files with n x 5 equal 8-byte numbers, and a table with n / 4 columns; return paths by name."""
     import lzma
 
     import h5py
@@ -61,7 +63,8 @@ def bombs(folder, n=1_000_000):
     scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(X))
     scipy.io.savemat(folder / "a.mat", {"X": X}, do_compression=True)
     with h5py.File(folder / "new.mat", "w", userblock_size=512) as file:
-        file["Y"] = np.random.default_rng(0).random((1, 40 * n // 8000))  # deflate reaches a thousandth
+        # random bytes: deflate compresses at most to a thousandth
+        file["Y"] = np.random.default_rng(0).random((1, 40 * n // 8000))
         file.create_dataset("X", (5, n), "f8", chunks=(5, 1024), compression="gzip")
         for dataset in file.values():
             dataset.attrs["MATLAB_class"] = np.bytes_("double")
@@ -74,7 +77,7 @@ def bombs(folder, n=1_000_000):
 
 
 def repeating_parquet(path, n, length, encoding=None):
-    """A table of a number and a text, the same in all n rows; the file holds it once."""
+    """Write a table with numbers and a text that is equal in all n rows; the file stores the text once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -88,10 +91,10 @@ def repeating_parquet(path, n, length, encoding=None):
 PEAK = """
 import re, sys
 from pathlib import Path
-import pandas, pyarrow.parquet, scipy.sparse  # what reading imports counts before
+import pandas, pyarrow.parquet, scipy.sparse  # imports are counted before reading
 from dmo.errors import UserError
 {setup}
-def peak():  # since this program began; getrusage counts what was there before
+def peak():  # of this program; getrusage includes memory before exec
     return 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
 for path in sys.argv[1:]:
     before = peak()
@@ -105,7 +108,7 @@ for path in sys.argv[1:]:
 
 
 def peaks(setup, read, paths):
-    """By file, the bytes by which the peak of a fresh process grows while `read` takes `path`, and the refusal."""
+    """Return for each file the growth of the peak memory while a new process runs `read` on `path`, and the error."""
     import subprocess
     import sys
 

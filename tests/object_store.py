@@ -1,4 +1,4 @@
-"""An S3 service on loopback (moto) that can be told to fail."""
+"""An S3 service (moto) on loopback that can be configured to fail."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import dask
 import pytest
 
 FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
-"""Requests answered with 500, 503 SlowDown and 403, or carried out and then answered with 500; answers that break off, are
-reset, stop without an end, have an ETag or a checksum of other bytes, or one other byte and no checksum."""
+"""Kinds of failing requests and answers.
+
+Requests are answered with 500, 503 SlowDown or 403, or are carried out and then answered with 500. Answers stop early, are
+reset, never end, have the ETag or checksum of other bytes, or contain a wrong byte without a checksum.
+"""
 _REFUSED = {
     "failing": ("500 Internal Server Error", ""),
     "busy": ("503 Slow Down", "SlowDown"),
@@ -28,7 +31,7 @@ _REFUSED = {
 
 @dataclass
 class Service:
-    """`trouble` says what share of the requests meets which of `FAULTS`; `faults`: how many did, of so many `requests`."""
+    """S3 service; `trouble` sets the fraction of requests with each of `FAULTS`, `faults` counts them among `requests`."""
 
     app: Callable[..., Iterable[bytes]]
     url: str = ""
@@ -64,7 +67,7 @@ class Service:
             status, headers, body = "500 Internal Server Error", {"content-length": "0"}, b""
         elif kind == "etag":
             headers |= {"etag": '"' + "0" * 32 + '"'}
-        elif kind == "crc" and status.startswith("200"):  # services send no checksum of an error
+        elif kind == "crc" and status.startswith("200"):  # error answers of S3 have no checksum
             headers |= {"x-amz-checksum-crc32": "AAAAAA=="}
         elif kind == "flipped":
             headers = {name: value for name, value in headers.items() if "checksum" not in name}
@@ -74,7 +77,7 @@ class Service:
         return self._ended(kind, body[:half], environ["werkzeug.socket"]) if broken else [body]
 
     def _ended(self, kind: str, part: bytes, connection: socket.socket) -> Iterator[bytes]:
-        """The first half of an answer."""
+        """Send the first half of an answer, then end the connection."""
         yield part
         if kind == "reset":
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -84,7 +87,7 @@ class Service:
 
     @contextmanager
     def trouble(self, window: range = range(1 << 60), **shares: float) -> Iterator[Service]:
-        """The service fails in such shares inside this block, at the requests whose numbers lie in a window."""
+        """Inside this context, fail these fractions of the requests whose numbers are in the window."""
         assert shares.keys() <= set(FAULTS)
         self.shares, self.window, self.requests, self.faults = shares, window, 0, 0
         self.over.clear()
@@ -97,9 +100,9 @@ class Service:
 
 @contextmanager
 def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[Service]:
-    """A running service with an empty bucket, to which fsspec's `s3://` leads; `ssl`: with a certificate of nobody.
+    """Run a service with an empty bucket as the target of fsspec's `s3://`; `ssl` uses an untrusted certificate.
 
-    A request that fails is asked again at once: by the client itself up to so many `attempts`, then by dmo.
+    Failed requests are repeated immediately: up to `attempts` times by the client itself, then by dmo.
     """
     import fsspec
     from botocore.loaders import JSONFileLoader
@@ -107,7 +110,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
     from werkzeug.serving import make_server
 
     service = Service(DomainDispatcherApplication(create_backend_app))
-    loaded = cache(JSONFileLoader().load_file)  # a megabyte that every client reads
+    loaded = cache(JSONFileLoader().load_file)  # the files have a megabyte that every client would read
     server = make_server("127.0.0.1", 0, service, threaded=True, ssl_context="adhoc" if ssl else None)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     service.url = f"{'https' if ssl else 'http'}://127.0.0.1:{server.server_port}"
@@ -131,7 +134,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
 
 
 def leads_to(patch: pytest.MonkeyPatch, url: str, key: str = "test") -> None:
-    """Have `s3://` lead to the service at `url`, with a key, or without one where it is empty."""
+    """Direct `s3://` to the service at `url`, with this key; an empty key means no credentials."""
     import fsspec
 
     patch.setenv("AWS_ENDPOINT_URL", url)

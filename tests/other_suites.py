@@ -1,10 +1,10 @@
-"""Tests that other libraries wrote for their estimators, run on dmo's in their place.
+"""Tests of other libraries for their estimators, run on the estimators of dmo.
 
     python tests/other_suites.py [scikit-learn] [cca-zoo] [skmatter] [--table FILE]
 
-Every suite runs as its authors wrote it, by pytest with this module as a plug-in, which gives the names of their estimators to
-adapters over ours. Tests in which an adapter was fitted count; what fails is listed with its error. Tests that a wheel
-lacks come from the library's source distribution, which pip fetches.
+Every suite runs unchanged in pytest. This module is a plug-in that replaces the estimators of the other library by
+adapters of dmo's estimators. Only tests in which an adapter was fitted count; failures are listed with their errors.
+If a wheel does not contain the tests, pip downloads the library's source distribution.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import pytest
 from dmo import MORP, MultiSetCCA, MultiViewRidge, Solver
 
 _FITTED = [False]
-"""Whether an adapter was fitted since a test began."""
+"""Whether an adapter has been fitted since the current test started."""
 
 
 def _ridge_for(original: type, **settings: Any) -> type:
-    """MultiViewRidge that takes the parameters of `original` too, whose C or alpha is its ridge."""
+    """Adapt MultiViewRidge to the parameters of `original`; C or alpha determine the ridge."""
     theirs = inspect.signature(original).parameters  # type: ignore[arg-type]
     ours = inspect.signature(MultiViewRidge).parameters
     defaults = {name: known.default for name, known in (ours | theirs).items()} | settings
@@ -49,14 +49,15 @@ def _ridge_for(original: type, **settings: Any) -> type:
         def ridge(self) -> Any:
             if not hasattr(self, "C"):
                 return max(self.alpha, 1e-6) if hasattr(self, "alpha") else 1e-6
-            # an infinite C has no ridge, which ours needs
+            # An infinite C means no ridge, but MultiViewRidge needs one.
             return max(1 / (2 * self.C), 1e-9) if isinstance(self.C, (int, float)) and self.C else self.C
 
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             _FITTED[0] = True
             if kernels and self.kernel not in kernels:
                 raise ValueError(f"kernel {self.kernel!r}")
-            if isinstance(self.gamma, str):  # SVC's rule for its width, which ours has of itself
+            # a number replaces SVC's rules because MultiViewRidge scales its kernels itself
+            if isinstance(self.gamma, str):
                 self.gamma = 2.0
             return super().fit(X, y, sample_weight)
 
@@ -71,7 +72,7 @@ def _ridge_for(original: type, **settings: Any) -> type:
     )
     Adapter.__name__ = Adapter.__qualname__ = original.__name__
     Adapter.__module__ = __name__
-    globals()[original.__name__] = Adapter  # where pickle looks for it
+    globals()[original.__name__] = Adapter  # pickle finds the class here
     return Adapter
 
 
@@ -96,7 +97,7 @@ def _cca_zoo() -> None:
     from cca_zoo import linear
 
     class GCCA(linear.GCCA):
-        """Its sets, checks and scores; weights from MultiSetCCA, in its units."""
+        """GCCA with the validation and scores of cca-zoo, and weights from MultiSetCCA in the same units."""
 
         def fit(self, views: Any, y: Any = None, sample_weight: Any = None) -> Any:
             _FITTED[0] = True
@@ -105,7 +106,8 @@ def _cca_zoo() -> None:
             n = len(own[0]) if sample_weight is None else float(np.sum(sample_weight))
             model = MultiSetCCA(
                 "linear",
-                ridge=[max(s / max(1 - s, 1e-12) * (n - 1), 1e-9) for s in shrinkage],  # 1 has none
+                # shrinkage 1 has no finite ridge
+                ridge=[max(s / max(1 - s, 1e-12) * (n - 1), 1e-9) for s in shrinkage],
                 n_components=self.n_components,
                 center=self.center,
                 prepare="none",
@@ -122,7 +124,7 @@ def _cca_zoo() -> None:
             return self
 
     home = importlib.import_module(linear.GCCA.__module__)
-    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # where pickle looks for it
+    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # pickle finds the class here
     linear.GCCA = home.GCCA = GCCA  # type: ignore[attr-defined]
 
 
@@ -130,18 +132,18 @@ def _skmatter() -> None:
     from skmatter import decomposition
 
     class PCovR(decomposition.PCovR):
-        """MORP in its direct form, whose coordinates the regression and the reconstruction are made of as theirs are."""
+        """PCovR with coordinates from MORP's direct form; regression and reconstruction are computed as in skmatter."""
 
         def fit(self, X: Any, Y: Any, W: Any = None) -> Any:
             _FITTED[0] = True
             X, Y = np.asarray(X), np.asarray(Y).reshape(len(X), -1)
             k = min(X.shape) if self.n_components is None else self.n_components
-            # at 1 there are as many directions as outputs, of which MORP gives no more
+            # At mixing 1, MORP has only as many directions as outputs.
             share = min(1 - self.mixing, 1 - 1e-9)
             self.model_ = MORP(
                 "linear", form="direct", mixing=share, ridge=0.0, n_components=k, prepare="none", center=False
             ).fit(X, Y)
-            self.n_components = self.n_components_ = k  # theirs sets both
+            self.n_components = self.n_components_ = k  # PCovR sets both
             T = self.model_.transform(X)
             self.pxt_ = self.model_.components_.T
             self.ptx_, self.pty_ = (np.linalg.lstsq(T, B, rcond=None)[0] for B in (X, Y))
@@ -168,7 +170,7 @@ def _skmatter() -> None:
 
 
 SUITES: dict[str, tuple[Any, str, str, list[str]]] = {
-    # adapters, release whose tests they are, its folder, arguments of pytest
+    # Adapters, tested release, its folder, arguments of pytest
     "scikit-learn": (
         _scikit_learn,
         version("scikit-learn"),
@@ -199,20 +201,20 @@ SUITES: dict[str, tuple[Any, str, str, list[str]]] = {
             "-k=GCCA and not KGCCA",
         ],
     ),
-    # later source distributions have no tests
+    # Later source distributions do not contain the tests.
     "skmatter": (_skmatter, "0.1.4", "skmatter-0.1.4", ["tests/test_pcovr.py"]),
 }
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Put the adapters in their place, before the tests and their helpers are imported."""
+    """Install the adapters before the tests and their helpers are imported."""
     if suite := os.environ.get("DMO_SUITE"):
         SUITES[suite][0]()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Write what became of a test, or of a part of it, and whether an adapter was fitted in it."""
+    """Write the outcome of a test or subtest, and whether it fitted an adapter."""
     if report.when == "setup":
         _FITTED[0] = False
     if report.when == "call" and "DMO_SUITE_RESULTS" in os.environ:
@@ -223,7 +225,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def run_suite(suite: str, replaced: bool) -> dict[str, tuple[str, bool, str]]:
-    """Outcome of every test by name, whether an adapter was fitted in it, and its error."""
+    """Return for each test its outcome, whether an adapter was fitted, and its error."""
     _, release, folder, files = SUITES[suite]
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(importlib.import_module("sklearn").__file__ or "").parent
@@ -234,7 +236,7 @@ def run_suite(suite: str, replaced: bool) -> dict[str, tuple[str, bool, str]]:
             with tarfile.open(next(Path(scratch).glob("*.tar.gz"))) as archive:
                 archive.extractall(scratch, filter="data")
             home = Path(scratch) / folder
-            for source in (home / "src", home / suite.replace("-", "_")):  # the installed library is what is tested
+            for source in (home / "src", home / suite.replace("-", "_")):  # test the installed library
                 if source.exists():
                     shutil.rmtree(source)
         results = Path(scratch) / "results.jsonl"
@@ -262,7 +264,7 @@ def run_suite(suite: str, replaced: bool) -> dict[str, tuple[str, bool, str]]:
             raise RuntimeError(f"{suite}: pytest ended with {done.returncode}")
         rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     found: dict[str, tuple[str, bool, str]] = {}
-    for name, outcome, fitted, why in rows:  # a test fails with any of its parts
+    for name, outcome, fitted, why in rows:  # a test fails if one of its subtests fails
         before = found.get(name, ("passed", False, ""))
         found[name] = before if before[0] == "failed" else (outcome, fitted or before[1], why)
     return found

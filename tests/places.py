@@ -1,4 +1,4 @@
-"""The state of clusters that tests share."""
+"""Waiting for the workers of clusters that tests share."""
 
 import time
 from contextlib import suppress
@@ -8,8 +8,8 @@ PATIENCE = 300  # seconds
 
 
 def await_workers(cluster: Any, count: int) -> None:
-    """Wait until `count` workers of a LocalCluster of processes run; replace them if they do not start again."""
-    # Tests kill workers. A nanny starts its worker again, but one of Dask's once did not.
+    """Wait until `count` worker processes of a LocalCluster run; start new workers if they do not restart."""
+    # Tests kill workers. Nannies restart them, but a nanny of Dask has failed to do so once.
     if not _within(PATIENCE / 5, cluster, count):
         cluster.scale(0)
         cluster.scale(count)
@@ -27,10 +27,10 @@ def _within(seconds: float, cluster: Any, count: int) -> bool:
 
 
 def _running(cluster: Any) -> int:
-    """Count the workers that run for the scheduler in a process that lives."""
-    # The scheduler may learn later than the nanny that a process ended.
+    """Count the workers that the scheduler lists as running and whose process is alive."""
+    # The scheduler may learn later than the nanny that a process has ended.
     known, found = cluster.scheduler.workers, 0
     for nanny in list(cluster.workers.values()):
-        with suppress(AttributeError, KeyError):  # a process that its nanny's thread replaces at this moment
+        with suppress(AttributeError, KeyError):  # the nanny is replacing its process
             found += nanny.process.process.is_alive() and known[nanny.worker_address].status.name == "running"
     return found

@@ -1,4 +1,4 @@
-"""What the drawn scenes are made of: skies, grounds and things, painted on one canvas with Pillow and NumPy."""
+"""Parts of the drawn scenes: skies, grounds and objects, painted on a canvas with Pillow and NumPy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Color = tuple[int, int, int]
 
 
 def rgb(values: Any) -> Color:
-    """Three numbers as a color, clipped to 0..255."""
+    """Convert three numbers to a color, clipped to 0..255."""
     red, green, blue = np.clip(np.rint(values), 0, 255).astype(int)
     return int(red), int(green), int(blue)
 
 
 class Canvas:
-    """An image of `width` x `height` pixels that is painted from far to near; reduced to half its size at the end."""
+    """An image of `width` x `height` pixels, painted from far to near and finally reduced to half its size."""
 
     def __init__(self, width: int, height: int, rng: np.random.Generator):
         self.width, self.height, self.rng = width, height, rng
@@ -27,17 +27,17 @@ class Canvas:
         self.pen = need_library("PIL.ImageDraw").Draw(self.image)
 
     def reduced(self) -> np.ndarray:
-        """The image at half its size: h/2 x w/2 x 3 float64, 0..255."""
+        """Return the image at half its size: h/2 x w/2 x 3 float64, 0..255."""
         pixels = np.asarray(self.image, dtype=np.float64)
         return pixels.reshape(self.height // 2, 2, self.width // 2, 2, 3).mean(axis=(1, 3))
 
     def row_color(self, row: int) -> Color:
-        """The mean color of one row."""
+        """Return the mean color of one row."""
         line = self.image.crop((0, max(0, row), self.width, max(0, row) + 1))
         return rgb(np.asarray(line, dtype=np.float64).mean(axis=(0, 1)))
 
     def noise(self, rows: int, cells: tuple[int, int], octaves: int = 4) -> np.ndarray:
-        """Smooth noise, rows x width in 0..1: random grids of `cells` and finer ones, enlarged and added up."""
+        """Generate smooth noise, rows x width in 0..1: the sum of enlarged random grids of `cells` and finer cells."""
         from PIL import Image
 
         total, weight = np.zeros((rows, self.width)), 0.0
@@ -49,7 +49,7 @@ class Canvas:
         return np.clip(total / weight, 0, 1)
 
     def paint(self, top: int, pixels: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Lay pixels (rows x width x 3, 0..255) on the image from row `top`; `mask`: rows x width in 0..1."""
+        """Paint pixels (rows x width x 3, 0..255) on the image from row `top`; `mask` has rows x width values in 0..1."""
         from PIL import Image
 
         layer = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
@@ -62,7 +62,7 @@ class Canvas:
         self.paint(top, np.repeat(rows, self.width, axis=1))
 
     def textured(self, color: Color, rows: int, grain: float, cells: tuple[int, int] = (6, 10)) -> np.ndarray:
-        """A color with smooth variation and fine grain: rows x width x 3."""
+        """Generate a color with smooth variation and fine grain: rows x width x 3."""
         smooth = (self.noise(rows, cells) - 0.5) * 3 * grain
         fine = self.rng.normal(0, grain, (rows, self.width))
         return np.array(color, dtype=np.float64) + (smooth + fine)[..., None]
@@ -96,12 +96,12 @@ class Canvas:
         self.pen.line(wings, fill=color, width=max(2, round(size / 5)), joint="curve")
 
     def profile(self, cells: int, octaves: int = 5) -> np.ndarray:
-        """A rugged line over the width, 0..1."""
+        """Generate a rugged line across the width, with values in 0..1."""
         line = self.noise(1, (1, cells), octaves)[0]
         return (line - line.min()) / max(np.ptp(line), 1e-6)
 
     def ridge(self, base: int, height: float, rock: Color, snow: Color | None) -> None:
-        """A chain of mountains that stands on row `base`, with snow above a jagged line where a color is given."""
+        """Paint mountains with their base on row `base`, and snow above a jagged line if `snow` is a color."""
         line = base - height * (0.15 + 0.85 * self.profile(int(self.rng.integers(2, 5)), 6))
         rows = np.arange(self.height)[:, None]
         inside = (rows >= line) & (rows <= base + 2)
@@ -116,7 +116,7 @@ class Canvas:
         self.paint(0, pixels, inside.astype(np.float64))
 
     def rolling(self, horizon: int, color: Color, grain: float, swell: float = 5.0) -> None:
-        """Ground from a rolling horizon down, darker towards the viewer."""
+        """Paint ground below a rolling horizon, darker near the viewer."""
         top = max(0, int(horizon - swell))
         rows = self.height - top
         line = swell * (1 - self.profile(2, 2))
@@ -124,7 +124,7 @@ class Canvas:
         self.paint(top, pixels, (np.arange(rows)[:, None] >= line).astype(np.float64))
 
     def water(self, horizon: int, color: Color, reflected: Color) -> None:
-        """Water with ripples that grow towards the viewer and mirror the sky far away."""
+        """Paint water that reflects the sky far away, with ripples that grow towards the viewer."""
         rows = self.height - horizon
         depth = np.linspace(0, 1, rows)[:, None, None]
         base = (0.65 * (1 - depth)) * np.array(reflected) + (0.35 + 0.65 * depth) * np.array(color)
@@ -143,7 +143,7 @@ class Canvas:
         self.paint(row, pixels, (below >= 0).astype(np.float64))
 
     def furrows(self, horizon: int, soil: Color, crop: Color) -> None:
-        """Rows of a field that meet at a point on the horizon."""
+        """Paint rows of a field that meet at a point on the horizon."""
         rows = self.height - horizon
         depth = np.arange(1, rows + 1)[:, None]
         meet = self.rng.uniform(0.1, 0.9) * self.width
@@ -157,7 +157,7 @@ class Canvas:
             self.disc(x, y, 0.8 + 3.2 * depth, color)
 
     def tree(self, x: float, y: float, size: float, leaf: Color, trunk: Color, conifer: bool, snow: bool) -> None:
-        """A tree whose foot is at (x, y); bare or snowy in winter."""
+        """Paint a tree with its foot at (x, y); in winter it is bare or covered with snow."""
         self.pen.rectangle((x - size / 28, y - size * 0.35, x + size / 28, y), fill=trunk)
         dark = rgb(np.array(leaf) * 0.78)
         if conifer:
@@ -214,7 +214,7 @@ class Canvas:
         self.pen.rectangle((x - size * 0.07, y - tall * 0.5, x + size * 0.07, y), fill=rgb(np.array(wall) * 0.45))
 
     def skyline(self, base: int, wall: Color, window: Color) -> None:
-        """Tall buildings in two rows, with windows."""
+        """Paint two rows of tall buildings with windows."""
         for layer in range(2):
             x = -10.0
             while x < self.width:
@@ -229,7 +229,7 @@ class Canvas:
                 x += wide + self.rng.uniform(-4, 14)
 
     def road(self, horizon: int, asphalt: Color, line: Color) -> Callable[[float], float]:
-        """A road that narrows to the horizon; returns depth (0..1) -> the column of its middle."""
+        """Paint a road that narrows to the horizon; return a function from depth (0..1) to the column of its middle."""
         far, near = self.rng.uniform(0.3, 0.7) * self.width, self.rng.uniform(0.25, 0.75) * self.width
         half, bottom = self.rng.uniform(0.14, 0.34) * self.width, self.height
         self.pen.polygon(

@@ -1,4 +1,4 @@
-"""The `dmo` command as the tests call it, and a disk that is full."""
+"""Helpers to call the `dmo` command in tests, and to simulate a full disk."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from dmo.cli.app import COMMANDS, app
 
 
 def run(*arguments, code=0):
-    """The result of `dmo ARGUMENTS`, which must end with `code`."""
+    """Run `dmo ARGUMENTS` and check its exit code; return the result."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
     return result
 
 
 def record(*arguments):
-    """What `dmo ARGUMENTS --json` prints, parsed: standard output must hold nothing else."""
+    """Return the parsed output of `dmo ARGUMENTS --json`, which must be the only standard output."""
     return json.loads(run(*arguments, "--json").stdout)
 
 
 @contextmanager
 def disk_full(size):
-    """Files cannot grow beyond `size` bytes: a real write that the system refuses."""
+    """Limit the size of files to `size` bytes, so that the system rejects real writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -38,8 +38,10 @@ def disk_full(size):
 
 @contextmanager
 def figures_emptied():
-    """Figures of a report are drawn and saved without what is in them: where a test is of other things, the text alone takes
-    Matplotlib a second."""
+    """Save figures of a report without contents, for tests of other features.
+
+    Drawing the text alone would cost Matplotlib a second.
+    """
     from matplotlib.figure import Figure
 
     save = Figure.savefig
@@ -53,7 +55,7 @@ def figures_emptied():
 
 
 def _command(arguments, said, waiting):
-    """`dmo ARGUMENTS` in a process of its own, once all are there; standard error goes to the file `said`."""
+    """Run `dmo ARGUMENTS` in a process after all processes are ready; write standard error to the file `said`."""
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     COMMANDS[arguments[0]].load()
@@ -63,7 +65,7 @@ def _command(arguments, said, waiting):
 
 
 def at_once(folder, *commands):
-    """(exit code, standard error) of `dmo` commands that start at the same moment, each in a process of its own."""
+    """Start `dmo` commands simultaneously in separate processes; return their (exit code, standard error)."""
     processes = get_context("forkserver")
     waiting = processes.Barrier(len(commands))
     files = [folder / f"{number}.err" for number in range(len(commands))]

@@ -59,7 +59,7 @@ def dense(block: Any) -> np.ndarray:
 
 @dataclass
 class Slices:
-    """A row source that allows slices only and remembers them."""
+    """A row source that allows only slices and records them."""
 
     array: np.ndarray
     read: list[slice] = field(default_factory=list)
@@ -125,7 +125,7 @@ def test_a_dask_array_persisted_on_a_cluster_is_read(client: Any) -> None:
         ([0.5], "got float64"),
     ],
 )
-def test_a_subset_refuses_what_is_no_row_number(index: Any, sentence: str) -> None:
+def test_a_subset_rejects_invalid_row_indices(index: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Subset(A, index)
 
@@ -181,7 +181,7 @@ def test_gram_sums_in_float64_whatever_the_blocks(dtype: type) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 6), st.integers(0, 5), st.integers(0, 99))
-def test_orthonormalize_spans_the_columns_outside_what_is_there(n: int, k: int, rank: int, q: int, seed: int) -> None:
+def test_orthonormalize_spans_the_columns_outside_the_basis(n: int, k: int, rank: int, q: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     B = rng.standard_normal((n, min(n, rank))) @ rng.standard_normal((min(n, rank), k)) * 10.0 ** rng.integers(-8, 8)
     there = np.linalg.qr(rng.standard_normal((n, min(n, q))))[0]
@@ -205,13 +205,13 @@ def test_orthonormalize_has_all_digits_however_near_the_columns_are(apart: float
 
 
 def test_orthonormalize_drops_what_is_short_beside_the_longest_column() -> None:
-    """Of 400 rows a column of ones is 20 long and a row 1."""
+    """With 400 rows, a column of ones has norm 20, and the other column has norm 1 before scaling."""
     other = np.tile([1.0, -1.0], 200) / 20
     for length, rank in ((10e-9, 1), (30e-9, 2)):
         assert orthonormalize(np.column_stack([np.ones(400), length * other]), tol=1e-9).shape[1] == rank
 
 
-def test_orthonormalize_keeps_a_direction_nearly_inside_what_is_there() -> None:
+def test_orthonormalize_keeps_a_direction_nearly_in_the_basis() -> None:
     there, _ = np.linalg.qr(RNG.standard_normal((100, 3)))
     new = scipy.linalg.null_space(there.T)[:, :1]
     Q = orthonormalize(there @ np.ones((3, 1)) + 1e-7 * new, there)
@@ -255,7 +255,7 @@ def test_a_subset_read_in_order_looks_at_its_row_numbers_a_few_times(monkeypatch
     source = InOrder(Subset(zarr.array(X, chunks=(100, 1)), index))
     found = [source[where] for where in row_blocks(len(index), 64)]
     assert_array_equal(np.concatenate(found), X[index])
-    assert sum(looked) < 10 * len(index)  # it was one look at all that follow for every chunk
+    assert sum(looked) < 10 * len(index)  # reading all later row numbers for every chunk would exceed this
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4)), min_size=1, max_size=12))

@@ -1,4 +1,4 @@
-"""What the documentation shows is in numpydoc form; other names have a sentence, and shapes where they are not obvious."""
+"""Docstrings of documented names have numpydoc form; other docstrings are short."""
 
 import ast
 import dataclasses
@@ -24,9 +24,9 @@ BESIDE = {
     "dmo.decide.score_rule": ("ScoreRule",),
     "dmo.methods.base": ("SweepResult",),
 }
-"""What documented names take and give, which has no page of its own."""
+"""Classes that documented names accept or return, without a page of their own."""
 SHARED = {"lazy_scores", "decide", "most_labels"}
-"""Methods that other rooms call, and users do not."""
+"""Methods for other subpackages, not for users."""
 INTERNAL_LINES = 4
 CHECKS = {
     "GL03": "no double blank lines",
@@ -50,7 +50,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "dmo"
 
 
 def packages() -> dict[str, tuple[str, ...]]:
-    """The names that the documentation shows, by the module that offers them."""
+    """Return the documented names, by the module that exports them."""
     spec = importlib.util.spec_from_file_location("public_names", PAGES)
     assert spec is not None
     assert spec.loader is not None
@@ -60,7 +60,7 @@ def packages() -> dict[str, tuple[str, ...]]:
 
 
 def documented(package: str) -> list[str]:
-    """Full names of the functions and classes that a package shows."""
+    """Return the full names of the documented functions and classes of a package."""
     things = [getattr(importlib.import_module(package), name) for name in packages()[package]]
     own = [thing for thing in things if inspect.isclass(thing) or inspect.isfunction(thing)]
     return sorted({f"{thing.__module__}.{thing.__qualname__}" for thing in own if thing.__module__.startswith("dmo")})
@@ -68,7 +68,7 @@ def documented(package: str) -> list[str]:
 
 @functools.cache
 def shown() -> set[str]:
-    """Full names of all that the documentation shows, public methods of classes and of their bases among it."""
+    """Return the full names of everything documented, including public methods of classes and their bases."""
     found: set[str] = set()
     for name in (name for package in packages() for name in documented(package)):
         thing = Validator._load_obj(name)
@@ -80,7 +80,7 @@ def shown() -> set[str]:
 
 
 def faults(full_name: str) -> Iterator[str]:
-    """What is missing in a docstring, as "CODE: sentence"; examples of methods stand with their class."""
+    """Yield faults of a docstring as "CODE: sentence"; examples of methods belong to the docstring of the class."""
     thing = Validator._load_obj(full_name)
     attributes = set() if getattr(thing, "_is_protocol", False) else documented_fields(thing)
     for code, sentence in validate(full_name)["errors"]:
@@ -95,11 +95,11 @@ def faults(full_name: str) -> Iterator[str]:
             ):
                 yield f"{method.rpartition('.')[2]}: {code}: {sentence}"
     if attributes:
-        yield f"fields without a word: {', '.join(sorted(attributes))}"
+        yield f"undocumented fields: {', '.join(sorted(attributes))}"
 
 
 def methods(full_name: str) -> list[str]:
-    """Full names of the public methods and properties that a class defines."""
+    """Return the full names of the public methods and properties that a class defines."""
     thing = Validator._load_obj(full_name)
     kinds = (property, classmethod, staticmethod, functools.cached_property)
     return [
@@ -113,13 +113,13 @@ def methods(full_name: str) -> list[str]:
 
 
 def inherits(thing: Any, method: str) -> bool:
-    """Whether one of dmo's base classes says already what a method does, which help() then shows."""
+    """Return whether a base class of dmo documents the method; help() then shows that docstring."""
     bases = [base for base in thing.__mro__[1:] if base.__module__.startswith("dmo.")]
     return any(getattr(vars(base).get(method), "__doc__", None) for base in bases)
 
 
 def documented_fields(thing: Any) -> set[str] | None:
-    """Fields that the Attributes of a class which users do not make leave out; None for others."""
+    """Return fields missing in the Attributes section of a class that users do not create; None for other classes."""
     if dataclasses.is_dataclass(thing):
         fields = {field.name for field in dataclasses.fields(thing) if not field.name.startswith("_")}
     elif inspect.isclass(thing) and issubclass(thing, pydantic.BaseModel):
@@ -132,9 +132,9 @@ def documented_fields(thing: Any) -> set[str] | None:
 
 
 @pytest.mark.parametrize("package", packages())
-def test_documented_names_say_what_users_need(package: str) -> None:
+def test_documented_names_have_complete_docstrings(package: str) -> None:
     names = documented(package)
-    assert names, f"{package} shows nothing"
+    assert names, f"{package} documents no names"
     found = {name: list(faults(name)) for name in names}
     assert {name: what for name, what in found.items() if what} == {}
 
@@ -155,7 +155,7 @@ def test_shared_paragraphs_are_put_in_wherever_they_are_asked_for() -> None:
 
 
 def docstrings(module: str, path: Path) -> Iterator[tuple[str, int]]:
-    """Full names of functions and classes of a file, and the lines of their docstrings."""
+    """Yield the full names of functions and classes in a file, and the number of lines of their docstrings."""
     open_nodes: list[tuple[str, ast.AST]] = [(module, ast.parse(path.read_text(encoding="utf-8")))]
     for prefix, node in open_nodes:
         for child in ast.iter_child_nodes(node):

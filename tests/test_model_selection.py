@@ -1,4 +1,4 @@
-"""Cross-validators for many labels: shares of labels and pairs, against chance and inside scikit-learn's own tools."""
+"""Multilabel cross-validators: balance of labels and pairs compared with random splits; use in scikit-learn's tools."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_scikit_learn_s_tools_take_them() -> None:
         (MultilabelStratifiedShuffleSplit(2, test_size=0.6, train_size=0.6), Y, "sum must be at most 1"),
     ],
 )
-def test_what_cannot_be_split_is_said(splitter, y, message) -> None:
+def test_unsplittable_labels_raise(splitter, y, message) -> None:
     with pytest.raises(UserError, match=message):
         list(splitter.split(Z, y))
 
@@ -88,5 +88,5 @@ def test_splitters_reject_groups(splitter) -> None:
     groups, model = np.arange(600) // 2, MultiViewRidge("linear")
     with pytest.raises(UserError, match=r"Multilabel.* got groups; pass groups=None, or .*GroupKFold"):
         cross_val_score(model, Z, Y, groups=groups, cv=splitter, error_score="raise")
-    for train, test in GroupKFold(3).split(Z, Y, groups):  # the advice
+    for train, test in GroupKFold(3).split(Z, Y, groups):  # the splitter that the error message recommends
         assert not set(groups[train]) & set(groups[test])

@@ -1,4 +1,4 @@
-"""Parameters that are objects: nested ones, names that stand for them, those of earlier versions."""
+"""Parameter objects: nested parameters, names as shortcuts, and parameters of earlier versions."""
 
 import dataclasses
 import inspect
@@ -26,12 +26,12 @@ Y[:, 0] = X[:, 0] > 0
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_of_an_object_is_reached_by_its_nested_and_its_flat_name(kind: Any) -> None:
     model = kind()
-    if "kernel__gamma" in places(kind).values():  # kernels of views have other parameters
+    if "kernel__gamma" in places(kind).values():  # kernels of single views have other parameters
         model.set_params(kernel="product")
     for name, place in places(kind).items():
         value = nested(model)[place]
         assert flat(model)[name] is value or flat(model)[name] == value
-        new = value if place.startswith("proximity__") else "changed"  # a Proximity refuses others at once
+        new = value if place.startswith("proximity__") else "changed"  # a Proximity rejects invalid values immediately
         changed = clone(model).set_params(**{place: new})
         assert vars(getattr(changed, place.partition("__")[0]))[place.partition("__")[2]] == new
         assert clone(changed).get_params()[place] == new
@@ -58,7 +58,7 @@ def test_a_class_shows_its_own_signature() -> None:
         MOPE(grap=3)  # type: ignore[call-arg]
 
 
-def test_a_bare_value_stands_for_the_object() -> None:
+def test_a_plain_value_creates_the_parameter_object() -> None:
     for bare, whole in (
         (MOPE("bits", graph="local"), MOPE(Proximity("bits"), graph=Graph(weight="local"))),
         (MOPE(graph=7), MOPE(graph=Graph(7), solver=Solver(tol=1e-6))),
@@ -71,7 +71,7 @@ def test_a_bare_value_stands_for_the_object() -> None:
     assert Graph(5) != Solver()
 
 
-def test_what_a_class_does_not_take_is_refused() -> None:
+def test_unknown_parameters_are_rejected() -> None:
     with pytest.raises(UserError, match=r"^MESD\('fda'\): does not use search of graph=Graph\(...\); leave it out"):
         dmo.MESD(graph=Graph(search="approximate")).fit(X, Y)
     with pytest.raises(UserError, match="does not use views of prepare=Prepare"):
@@ -186,12 +186,12 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_reads_the_fields_of_dataclasses_alone_takes_no_estimator_for_one(kind: Any) -> None:
-    assert not dataclasses.is_dataclass(kind)  # dask's tokens of two fits would be equal
+def test_estimators_are_not_dataclasses(kind: Any) -> None:
+    assert not dataclasses.is_dataclass(kind)  # otherwise, Dask would compute equal tokens for two fits
     assert not {"approximation", "decoder", "random_state"} & vars(kind).keys()
 
 
-def test_the_names_of_parameters_are_read_once_for_a_class_and_anew_for_another(monkeypatch: Any) -> None:
+def test_parameter_names_are_cached_per_class(monkeypatch: Any) -> None:
     class Own(dmo.KGHA):
         def __init__(self, kernel: Any = "rbf", own: int = 1):
             super().__init__(kernel)

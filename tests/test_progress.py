@@ -1,4 +1,4 @@
-"""Progress of stages: silent unless asked for, true about what failed."""
+"""Progress of stages: silent by default, and correct about failures."""
 
 import io
 import re
@@ -50,7 +50,7 @@ def test_a_stage_that_ends_is_complete_with_the_steps_it_took(
     assert f" {counter} " in shown(console)
 
 
-def test_a_stage_that_raises_is_shown_as_failed_where_it_stood(console: Console) -> None:
+def test_a_stage_that_raises_is_shown_as_failed(console: Console) -> None:
     def failing() -> None:
         with stage("work", 8) as advance:
             advance(3)
@@ -104,7 +104,7 @@ def test_stages_after_the_block_are_silent_again(console: Console) -> None:
 
 
 @pytest.mark.parametrize("brief", [False, True])
-def test_off_a_terminal_a_long_stage_tells_its_share_and_the_time_left(
+def test_a_long_stage_reports_progress_without_a_terminal(
     brief: bool, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dmo.progress, "_LINES", 0.02)

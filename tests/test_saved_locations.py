@@ -47,7 +47,7 @@ PLAIN_TEXT = {
     "views": "names of columns",
     "weight": "name of a weight of edges",
 }
-"""Parameters that can hold any text, and what this text is; a new one belongs here or into `dmo.parameters.LOCATIONS`."""
+"""Parameters that can hold any text, with its meaning; add new parameters here or to `dmo.parameters.LOCATIONS`."""
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(48, 4)), (RNG.random((48, 4)) < 0.4).astype(np.uint8)
 HIERARCHY = {"1": ["0"], "2": ["7"]}
@@ -84,7 +84,7 @@ def test_text_parameters_are_classified():
 
 
 class Trap:
-    """A FIFO, and a URL; every call of the file system or of fsspec that names one of them is kept."""
+    """A FIFO and a URL; calls of the file system or fsspec that name one of them are recorded."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         self.path, self.url, self.touched = str(folder / "trap"), "http://127.0.0.1:9/trap", list[str]()
@@ -101,7 +101,7 @@ class Trap:
             for value in given:
                 if any(place in repr(value) for place in (self.path, self.url)):
                     self.touched.append(f"{call.__name__}({value})")
-                    raise FileNotFoundError(f"trap {value}")  # a pipe without a writer would block
+                    raise FileNotFoundError(f"trap {value}")  # opening a FIFO without a writer would block
             return call(*given, **options)
 
         return watched
@@ -113,7 +113,7 @@ def trap(tmp_path, monkeypatch):
 
 
 def _forged(model: Any, change: Any) -> Any:
-    """Return a model as it is loaded after its parameters have been changed in the store."""
+    """Change the parameters of a model as if they had been changed in the store, and load it."""
     arrays, description = described(model)
     description = json.loads(json.dumps(description))
     change(description["parameters"])
@@ -125,7 +125,7 @@ def _object(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def _places() -> dict[str, Any]:
-    """Return the places of a location in the JSON of parameters: estimator, parameter, value for a location."""
+    """Return where locations occur in the JSON of parameters: estimator, parameter, value for a location."""
     decoders = [kind.__name__ for kind in (Calibration, PlugIn, PooledCalibration, Scores)]
     found = {f"decoder {name}": (MultiViewRidge(), "decoder", name, "hierarchy") for name in decoders}
     found |= {f"base of {kind.__name__}": (kind(), "base", "", "") for kind in (FastTag, NeighborVotes)}
@@ -194,7 +194,7 @@ def test_texts_of_a_loaded_model_are_not_opened(name, trap, tmp_path, monkeypatc
     ],
 )
 def test_locations_that_the_user_passes_are_opened(estimator, trap):
-    """The trap sees what the tests above would have to see."""
+    """Check that the trap notices locations when they are opened, which the tests above rely on."""
     with pytest.raises((UserError, OSError)):
         estimator(trap.path).fit(X, Y)
     assert trap.touched
@@ -217,7 +217,7 @@ def test_hierarchy_of_a_loaded_model_is_its_content(tmp_path, monkeypatch):
     assert again.decoder.hierarchy == HIERARCHY
     np.testing.assert_array_equal(again.ancestors_, model.ancestors_)
 
-    arrays, description = described(model)  # an earlier version stored the relations of its columns alone
+    arrays, description = described(model)  # earlier versions stored only the relations of label columns
     del description["fitted"]["hierarchy_"]
     older = rebuilt(arrays, description)
     assert older.decoder.hierarchy == {"1": ["0"]}

@@ -1,4 +1,4 @@
-"""What is said of a space, against scikit-learn, SciPy and NumPy."""
+"""Descriptions of an embedding space, compared with scikit-learn, SciPy and NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ VIEWS = {"a": A, "b": B}
 
 
 def test_principal_components_explain_what_scikit_learn_says():
-    rows = load_digits().data[:400] + 1e5  # far from 0
+    rows = load_digits().data[:400] + 1e5  # far from the origin
     model = TraceEmbedding("pca", n_components=5, prepare="none").fit(rows)
     found = describe_space(model, rows)
     assert_allclose(found.explained_variance["x"], PCA(5).fit(rows).explained_variance_ratio_, rtol=1e-6)
@@ -58,7 +58,7 @@ def test_correlations_of_views_are_those_of_their_functions(model):
     assert describe_space(TraceEmbedding("pca").fit(A), A).view_correlations is None
 
 
-def test_components_of_what_belongs_together_are_told_from_chance():
+def test_related_views_have_components_above_chance():
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((80, 1))
     views = {

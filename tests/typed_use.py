@@ -1,4 +1,4 @@
-"""What users write: mypy (in make lint) and pyright (make pyright) find no fault in it. Nothing here is run."""
+"""Typical user code, checked by mypy (in make lint) and pyright (make pyright); it is never run."""
 
 import dask.array as da
 import numpy as np
@@ -18,7 +18,7 @@ from dmo.stores import open_features
 
 
 def use() -> None:
-    """Public names with every kind of input."""
+    """Use public names with every kind of input."""
     A, B = np.ones((20, 3)), np.zeros((20, 2))
     Y = np.eye(2)[np.arange(20) % 2]
     names = np.array(["sea", "sky"])[np.arange(20) % 2]

@@ -1,4 +1,4 @@
-"""The `dmo` command from a shell: files in, annotated samples out, and one sentence for every mistake."""
+"""The `dmo` command from a shell: from files to annotated samples, and one line for every error."""
 
 import csv
 import inspect
@@ -48,7 +48,7 @@ NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
 
 @pytest.fixture(scope="module")
 def data():
-    """Samples of three kinds in two views, "shape" (real) and "words" (counts), with six labels."""
+    """Generate samples of three kinds in two views, "shape" (real) and "words" (counts), with six labels."""
     rng = np.random.default_rng(5)
     n = N_TRAIN + N_TEST
     kind = rng.integers(0, 3, n)
@@ -62,7 +62,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def work(data, tmp_path_factory):
-    """A folder with the samples as files (training and test apart), the feature store `f.zarr` and the model `m.zarr`."""
+    """Create a folder with training and test samples as files, the feature store `f.zarr` and the model `m.zarr`."""
     folder = tmp_path_factory.mktemp("cli")
     views, Y = data
     for split, where in (("train", slice(0, N_TRAIN)), ("test", slice(N_TRAIN, None))):
@@ -76,7 +76,7 @@ def work(data, tmp_path_factory):
 
 
 def ingest_files(folder):
-    """Arguments of `dmo ingest files` for the files in `folder`, without the store."""
+    """Return the arguments of `dmo ingest files` for the files in `folder`, without the store."""
     arguments = ["ingest", "files", "--label-names", folder / "names.txt", "--histogram", "words", "--block", "32"]
     for split in ("train", "test"):
         arguments += ["--view", f"shape:{split}={folder}/shape_{split}.npy"]
@@ -86,7 +86,7 @@ def ingest_files(folder):
 
 
 def by_hand(data, train=slice(0, N_TRAIN)):
-    """The model that the fixture's commands describe, through the library alone."""
+    """Fit the same model as the commands of the fixture, but with the library alone."""
     views, Y = data
     kernel = {"shape": "rbf", "words": "hellinger-rbf"}
     model = KGHA(kernel, ridge=0.2, n_components=0.5)
@@ -129,7 +129,7 @@ def test_evaluate_gives_the_librarys_figures_as_json_and_as_table(work, data):
     expected, area = annotation_scores(Y, scores, TOP), auc_scores(Y, scores)
     for key in ("precision", "recall", "f1", "n_plus"):
         assert found[key] == pytest.approx(getattr(expected, key), abs=1e-9)
-    # propensities are those of the training samples
+    # Propensities are estimated from the training samples.
     frequency = data[1][:N_TRAIN].mean(axis=0)
     assert found["psp"] == pytest.approx(top_scores(Y, scores, TOP, frequency, N_TRAIN).psp, abs=1e-9)
     assert (found["auc_macro"], found["auc_micro"]) == pytest.approx((area.macro, area.micro), abs=1e-9)
@@ -170,7 +170,7 @@ def test_cross_validated_propensities_are_those_of_every_folds_training_samples(
 
 @pytest.mark.slow
 def test_evaluate_and_report_say_where_they_judge_training_samples_and_how_to_judge_others(work, tmp_path):
-    """Figures of training samples say nothing; they came without a word."""
+    """Scores of training samples are not informative, so the output must mark them."""
     found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
     honest = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train", "--cv", 3)
     assert (found["training_samples"], honest["training_samples"], honest["cv"]) == ("all", None, 3)
@@ -333,7 +333,7 @@ def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
         "classes": lambda: ("accuracy", np.mean(said == Y[kind][index, 0])),
         "real": lambda: ("r2", r2_score(truth, said)),
     }[kind]()
-    for judged in (model, out):  # the model, and what it wrote
+    for judged in (model, out):  # the model, and the predictions that it wrote
         measured = record("evaluate", judged, store)[measure]
         assert measured == pytest.approx(value)
         with figures_emptied():
@@ -446,7 +446,7 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
 
 
 def test_every_command_that_writes_ends_with_one_line_of_what_it_made(work, tmp_path):
-    """Off a terminal: no bars, no tables, no costs; the first labels in words."""
+    """The output without a terminal: no progress bars, tables or costs, but the first labels by name."""
     m, f, out = work / "m.zarr", work / "f.zarr", tmp_path / "out.zarr"
     lines = {
         (
@@ -751,7 +751,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def places(work, data, tmp_path_factory):
-    """Names that the bad calls use: stores and files that are wrong in one way each."""
+    """Create the paths used by the bad calls: stores and files with one fault each."""
     folder = tmp_path_factory.mktemp("bad")
     views, Y = data
     shape = views["shape"]
@@ -918,7 +918,7 @@ main()
 
 
 def interrupted(seconds, *command):
-    """Whether Ctrl-C came to `dmo COMMAND`, so long after its start, before its end."""
+    """Send Ctrl-C to `dmo COMMAND` after `seconds`; return whether it stopped before it was finished."""
     started = [sys.executable, "-c", READY, *map(str, command)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
@@ -968,7 +968,7 @@ def test_version():
 
 
 def test_a_shell_completes_commands_and_the_options_of_estimators(tmp_path):
-    """What `dmo --install-completion` puts into bash is run by bash."""
+    """Run in bash the code that `dmo --install-completion` installs."""
     script = """
     eval "$(_DMO_COMPLETE=source_bash dmo)"
     complete -p dmo
@@ -984,7 +984,7 @@ def test_a_shell_completes_commands_and_the_options_of_estimators(tmp_path):
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     how, *found = done.stdout.split("\n")
-    assert "-o default" in how  # so that words that are no command, such as stores, are completed as files
+    assert "-o default" in how  # words that are not commands, such as stores, are completed as files
     assert found == ["kgha", "--kernel", ""]
     assert done.stderr == ""
 
@@ -994,24 +994,24 @@ UNSHOWN = {"numba", "dask.array", "distributed", "matplotlib", "http", "typer"}
 
 
 def error_lines(code):
-    """What a fresh interpreter prints on standard error, and the modules that it has imported at its end."""
+    """Return the lines that a new interpreter prints on standard error; the last one lists the imported modules."""
     ending = "import atexit, sys; atexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))"
     done = subprocess.run([sys.executable, "-c", f"{ending}\n{code}"], capture_output=True, text=True, check=True)
     return done.stderr.splitlines()
 
 
 def parts_of_modules(line):
-    """The names of modules, and of their packages."""
+    """Return the names of the modules in a line, and of their top-level packages."""
     return {part for name in line.split() for part in (name, name.partition(".")[0])}
 
 
 def imported(code):
-    """The names of the modules, and of their packages, that a fresh interpreter has imported after `code`."""
+    """Return the modules, and their top-level packages, that a new interpreter has imported after `code`."""
     return parts_of_modules(error_lines(code)[-1])
 
 
 def dmo_process(*arguments):
-    """A program that is `python -m dmo ARGUMENTS`."""
+    """Return the code of a program that runs `python -m dmo ARGUMENTS`."""
     return f"import runpy; sys.argv[1:] = {list(arguments)}; runpy.run_module('dmo', run_name='__main__')"
 
 
@@ -1028,7 +1028,7 @@ def dmo_process(*arguments):
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
     assert imported(code) & left_out == set()
-    assert "numpy" in imported("import numpy")  # what the line above would see
+    assert "numpy" in imported("import numpy")  # this check proves that `imported` finds modules
 
 
 COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndescent", "pyarrow", "scipy.stats"}
@@ -1037,7 +1037,7 @@ APPLIED += [[command, "none.zarr", "f.zarr", "out.zarr"] for command in ("transf
 APPLIED += [["search", "none.zarr", "f.zarr", "--sample", "1"], ["update", "none.zarr", "f.zarr", "out.zarr", "a.csv"]]
 
 
-LEFT_OUT = [  # a command may import what one above it may not
+LEFT_OUT = [  # a command may import modules that the commands above it may not
     *((["fit", kind, "--help"], HEAVY - {"rich"} | COMPUTING) for kind in ("kgha", "mesd")),
     (["plan", "ridge", "--help"], HEAVY - {"rich"} | COMPUTING),
     (["tune", "kgha", "--help"], HEAVY - {"rich"} | COMPUTING),
@@ -1058,8 +1058,8 @@ LEFT_OUT = [  # a command may import what one above it may not
 
 @pytest.mark.slow
 def test_help_and_what_is_refused_import_nothing_that_computes(monkeypatch, tmp_path):
-    """One process runs all of them: what is not there after the last of them, none of them has imported."""
-    estimator_options.surfaces()  # kept beside the bytecode from here on
+    """Run all commands in one process, and check the imported modules after each of them."""
+    estimator_options.surfaces()  # writes the cache of options, which is stored with the bytecode
     monkeypatch.chdir(tmp_path)
     Samples({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)).write("f.zarr")
     commands = "from contextlib import suppress\nfrom dmo.cli import main\n"
@@ -1076,7 +1076,7 @@ def test_the_options_that_are_kept_are_those_of_the_classes(monkeypatch, tmp_pat
     made = estimator_options.surfaces.__wrapped__()
     with monkeypatch.context() as without:
         without.setattr(signatures, "surface", None)
-        assert estimator_options.surfaces.__wrapped__() == made  # read, not made
+        assert estimator_options.surfaces.__wrapped__() == made  # read from the cache
     monkeypatch.setattr(estimator_options, "_sources", lambda: "changed")
     monkeypatch.setattr(signatures, "surface", lambda kind: made[kind.__name__])
     assert estimator_options.surfaces.__wrapped__() == made
@@ -1100,9 +1100,10 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     estimator = getattr(dmo, kind)
     objects = {part.parameter for part in parts_of(estimator) if part.kind._short} - set(flat_names(estimator))
     parameters = set(inspect.signature(estimator).parameters) - objects | set(flat_names(estimator))
-    parameters -= {"views"}  # columns of one array; a store has views
+    parameters -= {"views"}  # names of column groups in an array; a store has named views
     options = inspect.signature(fit_command(kind)).parameters
-    assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())  # a matrix
+    # an option cannot hold a covariance matrix
+    assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())
     shared = {
         "store",
         "model",
@@ -1185,7 +1186,7 @@ SCORERS = ["morp", "mlsi", "lltsvr", "coupledsvr", "labelpropagation", "twopassk
 
 @pytest.fixture(scope="module")
 def nameless(tmp_path_factory):
-    """A feature store of one view of counts and five labels without names."""
+    """Create a feature store with one view of counts and five unnamed labels."""
     rng = np.random.default_rng(3)
     X, folder = rng.poisson(2.0, size=(60, 6)), tmp_path_factory.mktemp("nameless")
     np.save(folder / "x.npy", X.astype(np.float32))
@@ -1247,7 +1248,7 @@ def test_a_model_on_a_graph_is_tuned(nameless, tmp_path):
     folder, _, _ = nameless
     grid = "--n-neighbors", "3,9", "--smoothness", "1", "--metric", "cosine", "--folds", 2, "--scoring", "auc-macro"
     found = record("tune", "labelpropagation", folder / "f.zarr", tmp_path / "m.zarr", *grid)
-    assert {row["graph__n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15: that it came with
+    assert {row["graph__n_neighbors"] for row in found["table"]} == {3, 9, 15}  # 15 is the default of the estimator
     fitted = dmo.load(str(tmp_path / "m.zarr"))
     assert (fitted._graph.metric, fitted._graph.n_neighbors) == ("cosine", found["best"]["graph__n_neighbors"])
 
@@ -1282,7 +1283,7 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
     assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
-    assert "data:image/png" in page  # the digits themselves
+    assert "data:image/png" in page  # images of the digits
     assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)

@@ -1,4 +1,4 @@
-"""Evaluation leaves out the samples that a model has learned: labels that are noise score at chance level."""
+"""Evaluation excludes the samples that a model was fitted to: random labels score at chance level."""
 
 import hashlib
 import shutil
@@ -22,11 +22,11 @@ X, Y = RNG.normal(size=(N, 8)), (RNG.random((N, 3)) < 0.4).astype(np.uint8)
 Y[~Y.any(axis=1), 0] = 1
 SPLIT = np.array(["train"] * N_TRAIN + ["test"] * (N - N_TRAIN))
 CHANCE = 0.08
-"""Four standard deviations of the mean AUC of three random labels of 100 samples, of which two fifths are positive."""
+"""Four standard deviations of the mean AUC of three random labels of 100 samples, with two fifths positive."""
 
 
 def noise(ids=True, rows=slice(None)):
-    """Samples whose labels have nothing to do with their features."""
+    """Generate samples whose labels are independent of their features."""
     names = np.array([f"s{row}" for row in range(N)])[rows].tolist() if ids else None
     return Samples({"x": X[rows]}, Y[rows], NAMES, ids=names, split=SPLIT[rows])
 
@@ -40,7 +40,7 @@ def answer(path, rows, ids=True):
 
 
 def updates(where, ids):
-    """A store of noise, a model of its training samples, and models that learned 150, and then all, of its test samples."""
+    """Fit a model to the training samples of a random store; update it with 150, then all, of the test samples."""
     noise(ids).write(where / "s.zarr")
     run("fit", "ridge", where / "s.zarr", where / "m.zarr", "--ridge", 0.1)
     first, others = range(N_TRAIN, N_TRAIN + 150), range(N_TRAIN + 150, N)
@@ -130,7 +130,7 @@ def test_update_measures_test_samples_that_no_model_learned(tmp_path):
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_learned_samples_are_found_in_other_stores(ids, request, tmp_path):
-    """Samples are known by their ids; without ids by their rows, if the views have the same contents."""
+    """Samples are recognized by their ids; without ids, by their rows if the views have the same contents."""
     updated = request.getfixturevalue("updated" if ids else "unnamed")
     turned = np.random.default_rng(1).permutation(N)
     stored = {
@@ -148,7 +148,7 @@ def test_learned_samples_are_found_in_other_stores(ids, request, tmp_path):
 
 
 def test_grown_stores_do_not_hide_learned_samples(tmp_path):
-    """Without ids in the first store, whose rows the grown one calls by their numbers."""
+    """The first store has no ids; the larger store uses its row numbers as ids."""
     noise(False).write(tmp_path / "s.zarr")
     run("fit", "ridge", tmp_path / "s.zarr", tmp_path / "m.zarr")
     np.savetxt(tmp_path / "new.csv", X[:2] + 1, delimiter=",", header=",".join("abcdefgh"), comments="")
@@ -185,7 +185,7 @@ def test_models_fitted_in_python_record_rows_of_stores(tmp_path, caplog):
     with pytest.raises(UserError, match="learned all 250 samples"):
         judge(path, features, None, None)
     caplog.clear()
-    model.fit({"x": X}, Y).save(path)  # which replaces what was recorded
+    model.fit({"x": X}, Y).save(path)  # overwrites the record of learned samples
     found = judge(path, features, None, None)
     assert (found.applied.n, found.measures["learned_samples"], found.measures["excluded_samples"]) == (250, None, 0)
     assert f"{path} does not record which samples it learned" in caplog.text

@@ -1,4 +1,4 @@
-"""`dmo report`: the page says what the library computes."""
+"""`dmo report`: the page shows the values that the library computes."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from dmo.workflows.report_page import annotation_measures, paired_differences, r
 
 
 def cells(page, caption):
-    """The rows of the table with a caption, as text."""
+    """Return the rows of the table with this caption as text."""
     table = page[page.index(f"<h2>{caption}</h2>") :].split("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")]
     return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]
@@ -64,7 +64,7 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
 
 
 def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotated, tmp_path, monkeypatch):
-    """A path made of it would be that of a folder here, called "s3:"."""
+    """As a local path, the URL would create a folder named "s3:"."""
     monkeypatch.chdir(tmp_path)
     model, store, said = annotated / "m.zarr", annotated / "f.zarr", "is a URL, and files are written to local paths"
     assert said in run("report", model, store, "s3://b/r.html", code=2).stderr
@@ -77,9 +77,9 @@ def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotate
 
 @pytest.fixture(scope="module")
 def page(annotated, tmp_path_factory):
-    """The page of KGHA with three labels a sample."""
+    """Create the report of KGHA with three labels per sample."""
     out = tmp_path_factory.mktemp("page") / "r.html"
-    run("report", annotated / "m.zarr", out, "--top", 3)  # on the store that it was fitted on
+    run("report", annotated / "m.zarr", out, "--top", 3)  # uses the store of the fit
     return out.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Commands accept files of rows where they accept a store, and read their labels by the recipe of the model."""
+"""Commands accept files of rows instead of a store; the recipe of the model defines how labels are read."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_evaluate_reads_tables_as_a_store_of_them(kind, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_few_rows_are_those_of_the_model(kind, tmp_path, monkeypatch):
-    """A file of two rows would be interpreted otherwise if it were read for the first time."""
+    """Without the recipe of the model, a file with two rows would be interpreted differently."""
     monkeypatch.chdir(tmp_path)
     fitted(KINDS[kind], tmp_path)
     store = dmo.stores.open_features("store.zarr")
@@ -114,7 +114,7 @@ def test_training_table_stands_for_its_store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Shards of vectors and of labels, an array in a Zarr group, Parquet shards, and a description of two views."""
+    """Create shards of vectors and labels, an array in a Zarr group, Parquet shards, and a description of two views."""
     monkeypatch.chdir(tmp_path)
     for name in ("emb", "meta", "pq"):
         (tmp_path / name).mkdir()
@@ -136,7 +136,7 @@ def files(tmp_path, monkeypatch):
 
 
 def new_rows(folder):
-    """Other samples of the same files, which the model did not learn."""
+    """Write new samples into the same files; the model was not fitted to them."""
     for i in range(SHARDS):
         np.save(folder / f"emb/part.{i}.npy", np.load(folder / f"emb/part.{i}.npy") + np.float32(0.01))
 

@@ -1,4 +1,4 @@
-"""Every way to connect: this process, a local cluster, an address, a scheduler file, the environment; and the refusals."""
+"""Connections by every route (client process, local cluster, address, scheduler file, environment) and their errors."""
 
 import gc
 import json
@@ -145,8 +145,8 @@ def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) 
         pass
 
 
-def test_a_place_where_nobody_answers_is_named_and_no_client_of_it_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that the garbage collector ends while another begins keeps that one waiting for ever."""
+def test_an_unreachable_scheduler_is_named_and_leaves_no_client(caplog: pytest.LogCaptureFixture) -> None:
+    """If the garbage collector closes a client while another client is connecting, the second one never finishes."""
 
     def clients() -> set[int]:
         return {id(one) for one in gc.get_objects() if type(one) is Client}
@@ -231,7 +231,8 @@ def test_clusters_that_have_no_address_for_others_are_taken_as_they_are(
                 pass
         else:
             with connect(cluster.scheduler_address) as place:
-                # a task has one thread of a worker, and would wait for itself in a pool that it fills
+                # A task occupies one thread of its worker. If it waited for other tasks in a full
+                # pool, it would wait forever.
                 assert place.client.submit(current_client).result(timeout=60) is None
                 there = place.client.submit(RIDGE.fit, X, Y).result(timeout=60)
             np.testing.assert_array_equal(there.predict(X), RIDGE.fit(X, Y).predict(X))
@@ -250,7 +251,7 @@ def test_blocks_do_not_pass_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setitem(cluster.scheduler.handlers, name, counted)
         with Client(cluster, direct_to_workers=False) as chosen, connect(chosen):
             product()
-            assert set(passed) == {"gather", "scatter"}  # what its owner chose stays
+            assert set(passed) == {"gather", "scatter"}  # the settings of a client that the caller passes are kept
         passed.clear()
         with Client(cluster) as own:
             np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)

@@ -1,8 +1,9 @@
-"""Real SLURM, ssh and Dask Gateway on loopback, where they are installed (Debian: slurm-wlm, munge, openssh-server; PyPI:
-dask-gateway-server).
+"""Tests on real SLURM, ssh and Dask Gateway services on loopback, if they are installed.
 
-`make test-clusters` runs all of them, `make test` those that take seconds. With DMO_PLACES_TABLE=FILE the suite writes what
-became of each event at each place as a table.
+Debian packages: slurm-wlm, munge, openssh-server; PyPI package: dask-gateway-server.
+
+`make test-clusters` runs all tests, `make test` only the quick ones. With DMO_PLACES_TABLE=FILE the suite
+writes a table of the outcome of each event on each backend.
 """
 
 import json
@@ -58,7 +59,7 @@ PartitionName=short Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscr
 
 
 def needs(*programs: str) -> None:
-    """Skip where one of these programs is missing."""
+    """Skip the test if one of these programs is missing."""
     for name in programs:
         if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None:
             pytest.skip(f"{name} is not installed")
@@ -84,7 +85,7 @@ def until(true: Callable[[], Any], what: str) -> Any:
 
 
 def stop(pid: int) -> None:
-    """End a daemon that this module started, and wait for it."""
+    """Stop a daemon that this module started, and wait for it to exit."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -93,8 +94,9 @@ def stop(pid: int) -> None:
 
 
 def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
-    """Standard output and error of a program."""
-    # a worker that begins with an environment of its own would multiply by another kernel of OpenBLAS, in another order
+    """Run a program and return its standard output and error."""
+    # Remove this variable because some workers do not inherit it: another OpenBLAS kernel adds numbers in another
+    # order.
     own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(part) for part in command],
@@ -109,7 +111,7 @@ def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Rows (place, event, what happened) that the tests add."""
+    """Collect rows (backend, event, outcome) that the tests append."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_PLACES_TABLE"):
@@ -121,7 +123,7 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of a queue write their output where they were submitted."""
+    """Run in a temporary folder because queue jobs write their output to the folder from which they were submitted."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -134,11 +136,12 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[dict[str, str]]:
-    """A SLURM of two nodes on this machine, all below one folder; yields the variables that lead to it."""
+    """Start a two-node SLURM cluster on this machine, below one folder; yield its environment variables."""
     needs("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid():
-        pytest.skip("slurmd starts jobs as root only")
-    folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))  # near the root: munged wants a socket that all can reach
+        pytest.skip("slurmd can start jobs only as root")
+    # close to the root because every user must be able to reach munged's socket
+    folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))
     folder.chmod(0o755)
     (folder / "state").mkdir()
     key = folder / "munge.key"
@@ -177,7 +180,7 @@ def slurm() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def expected(features: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A folder of images, and a folder of what this process makes of them and of the features."""
+    """Create a folder of images, and a folder with the results of a run without workers."""
     images, made = tmp_path_factory.mktemp("images"), tmp_path_factory.mktemp("expected")
     pixels = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
@@ -188,7 +191,7 @@ def expected(features: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def work(features: Path, images: Path, out: Path, *where: Any, **variables: str) -> str:
-    """Fit by passes, transform and extract; what the fit said."""
+    """Fit by passes over the data, transform and extract; return the output of the fit."""
     said = call(BIN / "dmo", "fit", "kgha", features, out / "m.zarr", *FIT, *where, "-v", **variables)
     call(BIN / "dmo", "transform", out / "m.zarr", features, out / "z.zarr", *where, **variables)
     call(BIN / "dmo", "extract", images, out / "x.zarr", "--words", 4, "--block", 2, *where, **variables)
@@ -196,7 +199,7 @@ def work(features: Path, images: Path, out: Path, *where: Any, **variables: str)
 
 
 def same_work(out: Path, made: Path) -> None:
-    """What workers made is what one process makes."""
+    """Check that the workers compute the same results as a single process."""
     for name in ("m.zarr", "z.zarr", "x.zarr"):
         assert stores.verify(out / name) == []
     found, wanted = (stores.open_results(folder / "z.zarr")[:] for folder in (out, made))
@@ -214,7 +217,7 @@ SMALL = settings(batch__processes=1, batch__cores=1, batch__memory="1GiB")
 
 
 def jobs(slurm: dict[str, str], name: str) -> list[str]:
-    """Numbers of the jobs of that name that run."""
+    """Return the numbers of the running jobs with this name."""
     return call("squeue", "-h", "-t", "R", "-n", name, "-o", "%i", **slurm).split()
 
 
@@ -297,11 +300,11 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
     )
 
 
-@pytest.mark.clusters  # a job that is queued again waits for two minutes
-def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
+@pytest.mark.clusters  # a requeued job waits for two minutes
+def test_a_terminated_driver_is_requeued_and_resumes(
     slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:
-    """As `cluster/slurm/driver.sh` does five minutes before the end of its job."""
+    """`cluster/slurm/driver.sh` sends the same signal five minutes before its job ends."""
     said = tmp_path / "driver.out"
     command = ["fit", "kgha", features, tmp_path / "m.zarr", *FIT, "--checkpoint", tmp_path / "kept", "--workers", 1]
     submit = ["sbatch", "--parsable", "-n", 1, "--mem=4G", f"--output={said}", CLUSTER / "slurm" / "driver.sh"]
@@ -316,7 +319,7 @@ def test_a_driver_that_is_told_to_stop_is_queued_again_and_goes_on(
     until(ended, f"job {job} to end")
     text = said.read_text()
     assert "terminated; what is finished is kept" in text
-    assert text.count("dashboard: ") == 2  # the second run's words stand below the first's
+    assert text.count("dashboard: ") == 2  # the output of both runs, one after the other
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(
         (
@@ -369,7 +372,7 @@ def test_a_worker_that_comes_late_gets_its_share_and_one_that_goes_is_replaced(
     slurm: dict[str, str], tmp_path: Path, table: Table
 ) -> None:
     call("sbatch", "-J", "others", "-N2", "--ntasks=15", "--mem=1G", "--wrap", "sleep 600", **slurm)
-    until(lambda: jobs(slurm, "others"), "the job of others")  # which leaves one core
+    until(lambda: jobs(slurm, "others"), "the job of others")  # one core remains free
     (tmp_path / "tiles").mkdir()
     try:
         with subprocess.Popen(
@@ -382,12 +385,12 @@ def test_a_worker_that_comes_late_gets_its_share_and_one_that_goes_is_replaced(
             assert driver.stdout.readline() == "alone\n"
             call("scancel", "-n", "others", **slurm)
             first, second = sorted(map(int, driver.stdout.readline().split()))
-            assert first + second == 3 * 300  # every tile once a product
+            assert first + second == 3 * 300  # every product computes every tile once
             assert second <= 1.5 * first
             call("scancel", jobs(slurm, "dask-worker")[0], **slurm)
             assert driver.stdout.readline() == "whole\n"
             assert driver.wait(PATIENCE) == 0
-    finally:  # else what comes after finds no room
+    finally:  # otherwise the next test cannot allocate nodes
         call("scancel", "-n", "others", **slurm)
     until(lambda: not jobs(slurm, "dask-worker"), "the jobs to be cancelled")
     table += [
@@ -451,7 +454,7 @@ def test_a_driver_that_is_cancelled_goes_on_when_it_is_submitted_again(
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An ssh server on loopback with keys of its own; yields the home of a user whose ssh knows node0 and node1 by it."""
+    """Start an ssh server on loopback with its own keys; yield a home whose ssh config maps node0 and node1 to it."""
     needs("sshd", "ssh-keygen")
     folder, home = tmp_path_factory.mktemp("sshd"), tmp_path_factory.mktemp("home")
     (home / ".ssh").mkdir(mode=0o700)
@@ -523,7 +526,7 @@ def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
 def test_a_scheduler_with_certificates_works_for_its_own_and_for_nobody_else(
     features: Path, expected: tuple[Path, Path], tmp_path: Path, table: Table
 ) -> None:
-    """As cluster/tls/README.md starts it."""
+    """The scheduler is started as described in cluster/tls/README.md."""
     files, known = {"ca-file": "ca.pem", "cert": "dmo.pem", "key": "dmo.key"}, list[dict[str, str]]()
     for name in ("own", "strange"):
         call("bash", CLUSTER / "tls" / "make.sh", tmp_path / name, "127.0.0.1")
@@ -576,7 +579,7 @@ c.Backend.cluster_options = Options(Integer("worker_cores", 1), Float("worker_me
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A Dask Gateway whose clusters are processes of this user; yields the setting that leads to it."""
+    """Start a Dask Gateway whose clusters are processes of this user; yield the setting with its address."""
     program = shutil.which("dask-gateway-server", path=f"{BIN}:{os.environ['PATH']}")
     if program is None:
         pytest.skip("dask-gateway-server is not installed")
@@ -672,7 +675,7 @@ def test_a_worker_that_is_killed_in_a_pass_is_replaced(
 BASE = "python3,python3-pip,python3-venv,python-is-python3,ca-certificates"
 
 
-@pytest.mark.clusters  # a base system is fetched, and all that dmo needs
+@pytest.mark.clusters  # downloads a base system and all dependencies of dmo
 def test_the_image_builds_and_fits_as_an_ordinary_user(features: Path, table: Table) -> None:
     needs("buildah", "debootstrap")
     if os.geteuid():
@@ -689,19 +692,19 @@ def test_the_image_builds_and_fits_as_an_ordinary_user(features: Path, table: Ta
         base = buildah("from", "scratch").split()[-1]
         buildah("copy", base, folder / "base", "/")
         buildah("commit", "--rm", base, "localhost/base")
-        # pip is told in the build what it is told here: where packages come from, and whom to trust
+        # Pass the pip settings of this machine (package index, trusted certificates) on to the build.
         told = [f"--env={name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
         seen = ["/etc/ssl/certs", *(path for path in ("/etc/pip.conf",) if Path(path).exists())]
         options = [*told, *(f"--volume={path}:{path}:ro" for path in seen), "--format=docker", "--layers=false"]
         recipe = ["-f", CLUSTER / "image/Dockerfile", "--build-arg", "BASE=localhost/base", "-t", "dmo:latest"]
         buildah("build", *options, *recipe, CLUSTER.parent)
-        size = json.loads(buildah("inspect", "--type=image", "dmo:latest").strip())  # that it is one
+        size = json.loads(buildah("inspect", "--type=image", "dmo:latest").strip())  # the output must be a valid image
         assert size["OCIv1"]["config"]["User"] == "1000"
         container = buildah("from", "dmo:latest").split()[-1]
         root = Path(buildah("mount", container).split()[-1])
         megabytes = int(call("du", "-sxm", root).split()[0])
         where = ["--scheduler", "local", "--workers", 1]
-        data = f"--volume={features}:/data/digits.zarr:ro"  # whose parent is root's alone
+        data = f"--volume={features}:/data/digits.zarr:ro"  # only root can read its parent folder
         said = buildah("run", data, container, "--", "dmo", "fit", "kgha", "/data/digits.zarr", "m.zarr", *FIT, *where)
         assert "m.zarr" in said
         found = buildah("run", container, "--", "dmo", "verify", "m.zarr")

@@ -1,4 +1,4 @@
-"""What every run offers: a log for machines, exit codes, `dask dmo`, checkpoints of a pass, workers for transform."""
+"""Features of every run: JSON log, exit codes, `dask dmo`, checkpoints of a pass over the data, workers for transform."""
 
 import json
 import os
@@ -50,12 +50,12 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"store": store, "model": model, "log": log}
 
 
-def test_the_log_of_two_runs_tells_what_happened(fitted: dict[str, Path]) -> None:
+def test_the_log_of_two_runs_lists_their_stages(fitted: dict[str, Path]) -> None:
     lines = [json.loads(line) for line in fitted["log"].read_text(encoding="utf-8").splitlines()]
     assert [line["program"] for line in lines if line["event"] == "start"] == ["dmo ingest digits", "dmo fit kgha"]
     assert [line["error"] for line in lines if line["event"] == "end"] == [None, None]
     passing = [line for line in lines if line.get("stage") == "pass over the rows"]
-    assert [line["state"] for line in passing] == ["started", "done"] * 2  # the second within "label sets"
+    assert [line["state"] for line in passing] == ["started", "done"] * 2  # the second pass is part of "label sets"
     assert all(line["time"].endswith("+00:00") for line in lines)
 
 
@@ -83,12 +83,12 @@ def test_every_command_offers_the_options_of_a_run() -> None:
             "--workers",
             "--checkpoint",
             "--performance-report",
-        ):  # where something runs on workers
+        ):  # only for commands that can use workers
             assert (name in found.stdout) == (command[0] != "ingest"), (command, name)
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
-    """What `raise error from cause` raises."""
+    """Build the exception of `raise error from cause`."""
     error.__cause__ = cause
     return error
 
@@ -128,7 +128,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     script.write_text(
         "import sys, time\n"
         "from dmo.workflows.program import ending\n"
-        # short sleeps: a signal that another thread gets waits for the main one to run
+        # Sleep in short steps: if another thread receives the signal, it is handled only when the main thread runs.
         "def work():\n    print('ready', flush=True)\n    for _ in range(3000):\n        time.sleep(0.1)\n"
         "sys.exit(ending('waits', work))\n",
         encoding="utf-8",
@@ -150,7 +150,7 @@ def test_an_interrupt_that_python_drops_in_a_callback_comes_again(kind: type[Bas
 
     def work() -> None:
         Dropped()
-        for _ in range(300):  # short sleeps, as above
+        for _ in range(300):  # short sleeps for the same reason as above
             time.sleep(0.1)
 
     assert ending("program", work) == code(kind())
@@ -190,9 +190,9 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
     assert alone["f1"] == pytest.approx(together["f1"], abs=1e-6)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_a_task_uses_memory_again_that_was_freed() -> None:
-    """Where Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which has every large array begin with page faults."""
+    """Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which would cause page faults for every new large array."""
     code = """
 import resource, numpy as np
 from dmo.cluster.workers import run_task
@@ -211,7 +211,7 @@ print(faults(), run_task(faults, []))
     assert now < 0.1 * pages
 
 
-def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((600, 5)), (rng.random((600, 3)) < 0.3).astype(np.float32)
     views = {"a": X, "b": X[:, :3]}
@@ -238,9 +238,10 @@ def test_a_pass_that_died_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytes
         collect()
     kept = sorted(tmp_path.iterdir())  # two generations of one state
     assert len(kept) == 2
-    with checkpoints(str(tmp_path), 0):  # one command, whose passes leave the states of others to its end
-        collect(1 - Y)  # other labels: another pass, with a checkpoint of its own
-        assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]  # other columns as well
+    with checkpoints(str(tmp_path), 0):  # checkpoints of other passes are deleted only when the run ends
+        collect(1 - Y)  # other labels: another pass with its own checkpoint
+        # another order of columns is another pass as well
+        assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]
         assert sorted(tmp_path.iterdir()) == kept
         calls.clear()
         calls.extend([None] * 100)

@@ -1,4 +1,4 @@
-"""Random awkward tables of text, compared with a reader that only splits fields: `python -m tests.datasets.awkward 400`."""
+"""Random irregular text tables, compared with a reader that only splits fields: `python -m tests.datasets.awkward 400`."""
 
 import csv
 import io
@@ -21,16 +21,16 @@ class Awkward:
     """A table, its bytes, and the options that the reader needs."""
 
     data: bytes
-    text: str  # decoded, without what spreadsheets and comments add
+    text: str  # decoded, without the parts that spreadsheets and comments add
     delimiter: str
-    kinds: list[str]  # by column: id, number, comma, gaps, words, codes, truth, classes
+    kinds: list[str]  # for each column: id, number, comma, gaps, words, codes, truth, classes
     header: bool
     row_names: bool
     damaged: bool  # a row has more or fewer fields
 
 
 def awkward(rng):
-    """Draw a table."""
+    """Generate a random table."""
     n, delimiter = int(rng.integers(12, 60)), str(rng.choice([",", ";", "\t", "|"]))
     decimal = "," if delimiter != "," and rng.random() < 0.5 else "."
     kinds = [
@@ -83,7 +83,7 @@ def _cells(kind, n, decimal, rng):
 
 
 def oracle(table):
-    """(ids, features, classes) by Python's csv alone."""
+    """Read (ids, features, classes) with Python's csv module alone."""
     rows = [row for row in csv.reader(io.StringIO(table.text, newline=""), delimiter=table.delimiter) if row]
     rows = rows[1:] if table.header else rows
     rows = [row[1:] for row in rows] if table.row_names else rows
@@ -103,7 +103,7 @@ def oracle(table):
 
 
 def outcome(table, path):
-    """ "equal", "rejected: ..." or "different: ..."."""
+    """Return "equal", "rejected: ..." or "different: ..."."""
     path.write_bytes(table.data)
     rows = [row for row in csv.reader(io.StringIO(table.text, newline=""), delimiter=table.delimiter) if row]
     names = rows[0] if table.header else [str(j) for j in range(len(table.kinds))]

@@ -1,4 +1,4 @@
-"""Readers against files written here and against SciPy's and scikit-learn's readers; ingestion; the cards."""
+"""Readers compared with files written here and with the readers of SciPy and scikit-learn; ingestion; dataset cards."""
 
 import bz2
 import contextlib
@@ -64,7 +64,7 @@ VECS = {
 
 
 def vecs_bytes(X, ending):
-    """The format as its description says, written without NumPy: d, then d values, for each row."""
+    """Encode rows in the documented format without NumPy: d, then d values, for each row."""
     head, value = VECS[ending]
     return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
 
@@ -76,7 +76,7 @@ def put(folder, name, content):
 
 
 def refuses(path, expected, call, error=DataError):
-    """The error is one sentence that begins with the file and says `expected`."""
+    """Check that the call raises a one-line error that starts with the file and contains `expected`."""
     with pytest.raises(error) as caught:
         call(path)
     message = str(caught.value)
@@ -153,7 +153,7 @@ def test_matlab_matrices_are_what_scipy_writes_and_reads(tmp_path, compressed):
     scipy.io.savemat(path, contents | others, do_compression=compressed)
     theirs = scipy.io.loadmat(path, spmatrix=False)
     listed = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path)}
-    listed |= {"flags": ((5, 2), "uint8"), "name": ((1, 5), "char")}  # SciPy says "logical" and counts texts
+    listed |= {"flags": ((5, 2), "uint8"), "name": ((1, 5), "char")}  # SciPy reports "logical", and the number of texts
     assert matlab_variables(path) == listed
     found = read_matlab(path)
     assert set(found) == set(contents)
@@ -168,7 +168,7 @@ def test_matlab_matrices_are_what_scipy_writes_and_reads(tmp_path, compressed):
 
 
 def test_matlab_big_endian_and_small_types(tmp_path):
-    """A double matrix whose values MATLAB stored as bytes, in the other byte order, written part by part."""
+    """Read a double matrix whose values MATLAB stored as bytes, in big-endian order, written part by part."""
     flags, shape = struct.pack(">4I", 6, 8, 6, 0), struct.pack(">2I2i", 5, 8, 2, 3)
     name, values = struct.pack(">2H4s", 1, 1, b"X"), struct.pack(">2I6B2x", 2, 6, *range(6))
     body = flags + shape + name + values
@@ -237,7 +237,7 @@ def test_matlab_refuses_a_sparse_matrix_of_absurdly_many_rows(tmp_path):
 
 
 def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
-    """A kilobyte of zeros may decompress to a megabyte that the header does not speak of."""
+    """A kilobyte of zeros may decompress to a megabyte, more than the header announces."""
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"X": np.arange(12.0).reshape(4, 3)}, do_compression=True)
     data = path.read_bytes()
@@ -247,7 +247,7 @@ def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
 
 
 def test_matlab_73_as_matlab_wrote_it():
-    """SciPy, which does not read version 7.3, has a file that MATLAB wrote, so that it may say so."""
+    """SciPy's test data contain a file that MATLAB wrote in version 7.3, which SciPy itself cannot read."""
     path = Path(scipy.io.__file__).parent / "matlab" / "tests" / "data" / "testhdf5_7.4_GLNX86.mat"
     if not path.exists():
         pytest.skip("SciPy was installed without its tests")
@@ -256,7 +256,7 @@ def test_matlab_73_as_matlab_wrote_it():
 
 
 def matlab73(path):
-    """A file laid out as MATLAB's: matrices transposed, their class and whether they are sparse or empty as attributes."""
+    """Write a file like MATLAB 7.3: transposed matrices, with their class, sparsity and emptiness as attributes."""
     rng = np.random.default_rng(0)
     contents = {
         "counts": rng.integers(0, 9, (70, 40)).astype(np.uint16),
@@ -331,7 +331,7 @@ def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
     ("filters", "said"), [(["deflate"] * 2, "deflate, deflate"), (["szip"], "number 4"), ([], "got 8388608")]
 )
 def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters, said):
-    """One value of a chunk is read by unpacking the chunk; a filter that HDF5 lacks is loaded from its folder of plugins."""
+    """Reading one value decompresses its whole chunk; HDF5 loads unknown filters from its plugin folder."""
     path, plan = tmp_path / "a.mat", h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plan.set_chunk((1 << 20,))
     for name in filters:
@@ -386,7 +386,7 @@ def test_a_packed_array_is_decompressed_once_however_often_its_rows_are_read(tmp
     monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda file, n=-1: sizes.append(n) or unpack(file, n))
     store = ingest_files({"x": tmp_path / "x.npz"}, tmp_path / "s.zarr", block=1000)
     assert sizes.count(X.nbytes) == 1
-    assert max(size for size in sizes if size != X.nbytes) < 1000  # headers
+    assert max(size for size in sizes if size != X.nbytes) < 1000  # reads of headers
     np.testing.assert_array_equal(store.views["x"][:], X)
 
 
@@ -414,7 +414,8 @@ def test_npz_of_a_sparse_matrix_refuses_bad_parts(tmp_path):
     refuses(path, "the sparse matrix is damaged (", open_npz)
     np.savez(path, indices=[1], **parts | {"indptr": [0, 2, 1]})
     refuses(path, "the sparse matrix is damaged (", open_npz)
-    np.savez(path, indices=[1], **parts | {"indptr": [0, 1, 0]})  # SciPy's check passes it, its conversions crash
+    # SciPy's check accepts these pointers, but its conversions crash
+    np.savez(path, indices=[1], **parts | {"indptr": [0, 1, 0]})
     refuses(path, "the sparse matrix is damaged (decreasing index pointers)", open_npz)
     np.savez(path, indices=[1], **parts | {"data": np.zeros(1, [("a", "<f8")])})
     refuses(path, "the sparse matrix is damaged (values of type", open_npz)
@@ -496,7 +497,7 @@ def test_zarr_refuses_bad_stores(tmp_path):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_blosc_chunks_must_have_the_bytes_that_they_speak_of(tmp_path, version):
-    """Blosc itself reads on behind them, and may end the process."""
+    """Blosc reads beyond the end of truncated chunks and may crash the process."""
     path = tmp_path / "a.zarr"
     blosc = numcodecs.Blosc() if version == 2 else zarr.codecs.BloscCodec()
     X = RNG.random((100, 3))
@@ -558,7 +559,7 @@ def test_compressed_chunks_in_shards_are_bounded_one_by_one(tmp_path, name, plac
     array = zarr.create_array(path, data=X, chunks=(2, 3), shards=shards, compressors=[codec])
     for where in (slice(None), slice(3, 4), slice(7, 9), slice(19, 20)):
         np.testing.assert_array_equal(open_zarr(path)[where], X[where])
-    file = path / array.metadata.encode_chunk_key((1, 0))  # rows 8 to 15, 4 x 2 chunks
+    file = path / array.metadata.encode_chunk_key((1, 0))  # rows 8 to 15 in 4 x 2 chunks
     data, bomb = file.read_bytes(), getattr(numcodecs, name)().encode(bytes(1 << 25))
     size = 16 * 8 + 4
     index = np.frombuffer(data[:size] if place == "start" else data[-size:], "<u8", 16).copy()
@@ -759,7 +760,7 @@ def test_label_lists(tmp_path):
 
 
 def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
-    """Some kilobytes may decompress to a line of any length."""
+    """A few kilobytes may decompress to a line of any length."""
     monkeypatch.setattr("dmo.formats.files.LONGEST_LINE", 100)
     path = put(tmp_path, "a.csv.gz", gzip.compress(b"1,2\n" + b"3," * 10**5))
     refuses(path, "line 2 has 100 bytes or more; the file is of another format", read_csv)
@@ -771,7 +772,7 @@ def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_svmlight_as_scikit_learn_reads_it(tmp_path, zero_based):
     X = scipy.sparse.lil_array(scipy.sparse.random_array((60, 9), density=0.3, rng=2).toarray() + np.eye(60, 9))
-    X[:, 8] = 1.0  # a row with neither features nor labels is an empty line, which scikit-learn leaves out
+    X[:, 8] = 1.0  # scikit-learn omits rows with neither features nor labels, which are empty lines
     X = X.tocsr()
     Y = RNG.integers(0, 2, (60, 4))
     Y[5] = 0
@@ -932,7 +933,7 @@ def test_rows_by_name_of_file(tmp_path):
 
 
 def write_views(folder):
-    """Two dense views and labels in two splits: {view: {split: file}}, and the arrays."""
+    """Write two dense views and labels in two splits; return {view: {split: file}} and the arrays."""
     G, H = RNG.random((25, 3)).astype(np.float32), RNG.integers(0, 9, (25, 4)).astype(np.uint16)
     Y = RNG.integers(0, 2, (25, 2)).astype(np.uint16)
     for split, where in (("train", slice(0, 16)), ("test", slice(16, 25))):
@@ -1072,7 +1073,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
         open_features(tmp_path / "parts.zarr")
     before = len(reads)
     store = ingest_files(views, tmp_path / "parts.zarr", block=4)
-    assert 0 < len(reads) - before < 16  # 14 blocks in all, and one look at each view
+    assert 0 < len(reads) - before < 16  # 14 blocks in total, and one read to open each view
     np.testing.assert_array_equal(rows(store.views["gist"]), G)
     assert verify(tmp_path / "parts.zarr") == []
     contents = [
@@ -1094,7 +1095,7 @@ import h5py, pandas, psutil
 from dmo.datasets import ingest_files
 psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     files = bombs(tmp_path)
-    del files["wide.csv"], files["a.parquet"]  # tables of numbers in Parquet are read by row group
+    del files["wide.csv"], files["a.parquet"]  # Parquet tables of numbers are read by row group
     for name in ("a.npz::x.T", "new.mat::X"):
         files[name] = f"{files.pop(name.partition('::')[0])}::{name.partition('::')[2]}"
     found = peaks(setup, "ingest_files({'x': path}, 'never.zarr', labels=None)", files.values())
@@ -1104,7 +1105,7 @@ psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
         assert needed > free == 20_000_000, name
         assert grown < 50e6, (
             name
-        )  # the text is read up to what is free, and pyarrow's threads have buffers of their own
+        )  # text is read until the free memory is used, and pyarrow's threads have their own buffers
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
@@ -1118,7 +1119,7 @@ from dmo.formats.frames import read_frame
 psutil.virtual_memory = lambda: SimpleNamespace(available=4_000_000_000)"""
     grown, said = peaks(setup, "read_frame(path)", [path])["texts.parquet"]
     assert int(re.search(r"needs (\d+) bytes", said)[1]) > 2 * 2100 << 20
-    assert grown < 60e6  # of 2.2e9
+    assert grown < 60e6  # of 2.2e9 bytes
     few = repeating_parquet(tmp_path / "few.parquet", 30, 1000)
     assert read_frame(few)["text"].tolist() == ["x" * 1000] * 30
 
@@ -1204,7 +1205,7 @@ y = {files = "y.npz::x.T", dimension = 2, dtype = "float64", total = 15.0, kind 
 
 @pytest.fixture
 def own_card(tmp_path):
-    """A card of one's own in TOML, and its files beside it."""
+    """Write a custom dataset card in TOML, and its files into the same folder."""
     X, Y = np.arange(6.0).reshape(3, 2), np.array([[1, 0], [0, 1], [1, 0]])
     np.save(tmp_path / "x.npy", X)
     order = np.array([2, 0, 1])
@@ -1419,7 +1420,7 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
 
 @pytest.fixture
 def served(tmp_path):
-    """A card `tiny.toml` of a small set whose files a server of this machine has, and the folder `there` that it serves."""
+    """Serve the files of a small set on loopback; return its card `tiny.toml` and the served folder `there`."""
     there = tmp_path / "there"
     there.mkdir()
     header = "@relation r\n@attribute x real\n@attribute sky {0,1}\n@data\n"
@@ -1451,8 +1452,10 @@ def served(tmp_path):
 
 
 class HostileHandler(BaseHTTPRequestHandler):
-    """/endless has no end, /slow sends single bytes, /long says more than any file has, /short breaks off, /empty has
-    no body, /none no answer; /away leads to a file, /round to itself, /elsewhere to another host, where nothing is right."""
+    """Server whose paths misbehave.
+
+    /endless never ends, /slow sends single bytes, /long announces a huge file, /short stops early, /empty has no body, and
+    /none does not answer. /away redirects to a local file, /round to itself, /elsewhere to a bad file of another host."""
 
     def log_message(self, *_):
         pass
@@ -1522,7 +1525,8 @@ def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(
     assert sorted(path.name for path in folder.iterdir()) == ["scene-test.arff", "scene-train.arff", "scene.xml"]
     whole = (served / "scene-test.arff").read_text()
     (served / "scene-test.arff").write_text(whole.replace("3,1", "4,1"))
-    assert ingest(card, folder, store, fetch=True, overwrite=True).n_samples == 3  # what is there is not fetched
+    # existing files are not downloaded again
+    assert ingest(card, folder, store, fetch=True, overwrite=True).n_samples == 3
     (folder / "scene-test.arff").unlink()
     with pytest.raises(DataError, match=r"scene-test.arff differs from the card; the download was"):
         ingest(card, folder, tmp_path / "t.zarr", fetch=True)
@@ -1599,7 +1603,7 @@ def test_a_fast_parser_reads_what_lines_one_by_one_say_and_refuses_in_their_word
 
 
 def test_a_column_of_numbers_that_has_a_word_far_below_is_text_as_a_whole(tmp_path):
-    cells = [*map(str, range(100_000)), "abc", " 7"]  # more text than pandas parses at a time
+    cells = [*map(str, range(100_000)), "abc", " 7"]  # more text than pandas parses in one chunk
     Path(tmp_path, "x.csv").write_text("a,b\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
     found = read_frame(tmp_path / "x.csv")
     assert found["a"].tolist() == cells

@@ -1,4 +1,4 @@
-"""Files and tables as people have them, into samples and into stores."""
+"""User files and tables, read as samples and written to stores."""
 
 import tracemalloc
 from pathlib import Path
@@ -109,12 +109,12 @@ def test_labels_of_every_form_keep_their_names(made, names, expected, ending):
 
 
 WORDS = np.array(["10", "9", "low"], dtype=object)[RNG.integers(3, size=N)]
-WORDS[7] = "rare"  # a class that no training sample has
+WORDS[7] = "rare"  # a class without training samples
 
 
 @pytest.mark.parametrize("name", ["ridge", "kgha", "morp", "lltsvr"])
 def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
-    """As a classifier of scikit-learn is by accuracy_score on the same vector."""
+    """The accuracy equals scikit-learn's accuracy_score on the same class vector."""
     place = {"10": 0.0, "9": 2.0, "low": 5.0, "rare": 9.0}
     table = TABLE.assign(width=[place[word] for word in WORDS] + RNG.normal(scale=0.7, size=N))
     table.assign(part=np.where(np.arange(N) % 3 == 1, "test", "train")).to_csv("x.csv", index=False)
@@ -131,7 +131,7 @@ def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
     assert model.classes_.tolist() == ["10", "9", "low"]
     assert "3 classes" in run("info", "m.zarr").stdout
     expected = accuracy_score(truth, predicted)
-    assert 0.4 < expected < 1.0  # of the class that it does not know none is right
+    assert 0.4 < expected < 1.0  # samples of the unknown class are never predicted correctly
     judged = record("evaluate", "m.zarr", "s.zarr")
     assert judged["accuracy"] == pytest.approx(expected)
     assert judged["top"] == 1
@@ -283,7 +283,7 @@ def test_missing_labels_are_not_known_and_the_first_is_named(made, seen):
 
 @pytest.mark.slow
 def test_a_view_that_lacks_samples_goes_through_every_command():
-    """As in memory, where rows of NaN are samples that the view lacks."""
+    """As in memory, rows of NaN are samples that are missing in the view."""
     pixels = RNG.random((N, 4)) + Y[:, [0, 1, 2, 0]]
     pd.DataFrame(pixels).assign(image=IDS).drop(index=range(5, N, 6)).to_csv("b.csv", index=False)
     TAGS[TAGS["image"] != IDS[3]].to_csv("tags.csv", index=False)
@@ -340,7 +340,7 @@ def test_tables_with_other_samples_are_joined_as_asked():
     assert np.isnan(outer.views["b"]).all(axis=1).tolist() == [False] * (N - 2) + [True] * 2
     model = MultiViewRidge(prepare=Prepare(impute="mean")).fit(
         outer.views, outer.labels
-    )  # the view b lacks two samples
+    )  # the view b has two missing samples
     assert np.isfinite(model.decision_function(outer.views)).all()
 
 
@@ -372,7 +372,7 @@ def test_columns_of_numbers_between_words_keep_their_order_and_the_table_its_cel
 
 
 def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
-    names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv takes in a cell
+    names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv accepts in a cell
     rows = RNG.integers(0, 9, (2, len(names)))
     lines = [f"s{i}," + ",".join(map(str, row)) for i, row in enumerate(rows)]
     (tmp_path / "genes.csv").write_text("\n".join(["id," + ",".join(names), *lines]))
@@ -442,7 +442,7 @@ def test_arff_asks_for_its_labels_and_words_are_one_hot():
     np.testing.assert_array_equal(store.views["x"][:], [[1, 0, np.nan], [0, 1, 2], [1, 0, 3]])
     assert store.attributes["missing"] == {"x": {"b": 1}}
     assert sorted(store.split) == ["test", "train", "train"]
-    Path("b.arff").write_text(ARFF.format(": -C -1"))  # as MEKA says it
+    Path("b.arff").write_text(ARFF.format(": -C -1"))  # the notation of MEKA
     assert ingest_files({"x": "b.arff"}, "t.zarr").label_names == ["c"]
 
 
@@ -631,7 +631,7 @@ def test_a_cell_of_matlab_is_a_view_for_each_of_its_matrices_samples_in_rows_or_
 
 
 def test_a_cell_of_matlab_7_3_is_a_view_for_each_of_its_matrices():
-    """As MATLAB writes it: a data set of references into the group #refs#, dimensions in the opposite order."""
+    """MATLAB stores a cell as references into the group #refs#, with dimensions in the opposite order."""
     h5py = pytest.importorskip("h5py")
     views = [VECTORS.astype(float), VECTORS[:, :2].astype(float)]
     with h5py.File("m.mat", "w", userblock_size=512) as file:
@@ -686,7 +686,7 @@ def test_columns_of_minus_one_and_one_are_labels(form):
     Y = np.where(np.arange(3 * N).reshape(N, 3) % 4 > 1, 1.0, -1.0)
     expected, real = Y > 0, form == "targets"
     if real:
-        Y[0, 0] = expected = 0.5  # a third value: numbers
+        Y[0, 0] = expected = 0.5  # a third value makes them numeric targets
     if form == "mat":
         scipy.io.savemat("s.mat", {"data": VECTORS, "target": Y.T})
         x, y = "s.mat::data", "s.mat::target.T"
@@ -715,7 +715,7 @@ def test_a_vector_of_an_archive_is_the_labels(y):
 
 def test_test_share_reports_deviations_of_labels(caplog):
     labels = np.zeros((20, 4), int)
-    labels[:, 0], labels[:10, 1], labels[0, 2] = 1, 1, 1  # of all samples, of half, of one; the last label of none
+    labels[:, 0], labels[:10, 1], labels[0, 2] = 1, 1, 1  # labels of all samples, of half, of one, and of none
     frame = pd.DataFrame({"x": np.arange(20.0)})
     samples = read_samples(frame, labels=pd.DataFrame(labels, columns=list("abcd")), test_share=0.25)
     test = samples.split == "test"
@@ -853,7 +853,7 @@ def test_labels_of_an_array_need_two_bytes_per_cell(values):
     np.testing.assert_array_equal(dense(Y), given == 1)
     assert not real
     assert scipy.sparse.issparse(Y) == (share < 0.1)
-    assert peak < 2 * given.size + (60 << 20)  # some blocks of floats
+    assert peak < 2 * given.size + (60 << 20)  # two bytes per cell, and some blocks of floats
 
 
 def test_one_unknown_cell_makes_no_floats_of_all_label_columns():

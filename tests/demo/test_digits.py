@@ -1,4 +1,4 @@
-"""The embedded digits: labels as said, views against their definitions written out pixel by pixel."""
+"""The embedded digits: their labels, and their views compared with pixel-by-pixel definitions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Neighbor graphs against scikit-learn, SciPy and brute force."""
+"""Neighbor graphs compared with scikit-learn, SciPy and brute force."""
 
 import sys
 from types import SimpleNamespace
@@ -55,7 +55,7 @@ CASES = {
 
 
 def assert_nearest(found: Any, D: np.ndarray, k: int) -> None:
-    """The k nearest other rows of a matrix of distances, equal ones up to rounding in any order."""
+    """Check the k nearest other rows against a distance matrix; rows at equal distances may be in any order."""
     D = D.copy()
     np.fill_diagonal(D, np.inf)
     np.testing.assert_allclose(found.distances, np.sort(D, axis=1)[:, :k], rtol=1e-9, atol=1e-12)
@@ -130,7 +130,7 @@ def test_the_workers_of_a_cluster_find_the_same(local_cluster: Any, monkeypatch:
 
 
 class _Imprecise:
-    """Takes the place of pynndescent's index, which takes a minute to compile: it misses every seventh neighbor."""
+    """Stub for the index of pynndescent, which compiles for a minute; it misses every seventh neighbor."""
 
     def __init__(self, X: np.ndarray, metric: str, n_neighbors: int, random_state: int | None, n_jobs: int):
         order = np.argsort(cdist(X, X, metric), axis=1)
@@ -159,7 +159,7 @@ def test_the_approximate_search_has_the_recall_that_it_states(
     assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
-def test_adjacency_is_made_symmetric_as_it_says() -> None:
+def test_adjacency_is_symmetrized_by_each_rule() -> None:
     X = CASES["dense"]
     found = neighbors(X, 6)
     A = kneighbors_graph(X, 6).toarray()
@@ -176,7 +176,7 @@ def as_dense(X: Any) -> np.ndarray:
 
 
 def test_inverse_weights_by_hand() -> None:
-    """[MOPE 9] of (1, 0), (0, 2) and (3, 0): squared lengths 1, 4, 9, squared distances 5, 4, 13."""
+    """[MOPE 9] for the points (1, 0), (0, 2) and (3, 0): squared norms 1, 4, 9; squared distances 5, 4, 13."""
     graph = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
     rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     expected = np.array([[0, 1 / 1.5, 1 / 0.9], [1 / 1.5, 0, 1 / 1.5], [1 / 0.9, 1 / 1.5, 0]])
@@ -250,7 +250,7 @@ def test_similarity_weights_are_scipys(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "sparse"])
 def test_edges_of_nearly_all_pairs_are_weighed_alike(name: str) -> None:
-    """Matrix products take the place of one product per edge."""
+    """If nearly all pairs are edges, matrix products replace the computation for each edge."""
     X = CASES[name]
     n = X.shape[0]
     D = cdist(as_dense(X), as_dense(X))

@@ -1,4 +1,4 @@
-"""Kernels against scikit-learn, SciPy and brute force; bandwidths, precision, tiles, errors."""
+"""Kernels compared with scikit-learn, SciPy and brute force; bandwidths, precision, tiles, errors."""
 
 import json
 import pickle
@@ -40,7 +40,7 @@ from dmo.kernels import (
 )
 from dmo.kernels import pairs as bandwidths
 
-N, D = 200, 45  # more rows than loops.WIDTH, a number of columns that 4 does not divide
+N, D = 200, 45  # N exceeds loops.WIDTH; D is not divisible by 4
 
 
 def histograms(n=N, d=D, seed=0, density=0.2):
@@ -72,7 +72,7 @@ def dense(X):
 
 
 def oracle(kernel, X, Y):
-    """k(X, Y) in float64 by someone else's code."""
+    """Compute k(X, Y) in float64 with SciPy or scikit-learn."""
     X, Y = dense(X).astype(np.float64), dense(Y).astype(np.float64)
     match kernel:
         case RBF():
@@ -170,7 +170,7 @@ def test_a_bandwidth_with_weights_is_that_of_repeated_rows(rule, X, monkeypatch)
     assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=1e-5)
     both = (RBF(rule) + 0.5 * RBF(rule)).fit(X, 0, weights)
     assert [kernel.bandwidth for kernel in both.kernels] == pytest.approx([expected] * 2, rel=1e-5)
-    if rule != "mean-fifth-neighbor":  # of weights below 1 no row is a pair with itself: their unit does not count
+    if rule != "mean-fifth-neighbor":  # weights below 1 pair no row with itself, so their unit does not matter
         assert RBF(rule).fit(X, 0, weights / 4).bandwidth == pytest.approx(RBF(rule).fit(X, 0, weights / 900).bandwidth)
     monkeypatch.setattr(bandwidths, "SAMPLE", 120)
     assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=0.3)
@@ -276,7 +276,7 @@ def test_tile_writes_into_out_and_refuses_an_array_that_does_not_fit():
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 def test_wide_sparse_rows_are_never_made_dense(kernel):
-    n, d, each = 60, 4_000_000, 5  # dense: 960 MB in float32, more than this takes in time or memory
+    n, d, each = 60, 4_000_000, 5  # dense rows would need 960 MB in float32, above the limits of this test
     rng = np.random.default_rng(0)
     columns = rng.choice(200, (n, each)) * (d // 200)
     X = sp.csr_array((rng.random(n * each), columns.ravel(), np.arange(n + 1) * each), shape=(n, d))
@@ -479,7 +479,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
-def test_misuse_says_what_and_how_to_cure_it(call, message):
+def test_errors_name_the_mistake_and_the_fix(call, message):
     with pytest.raises(ValueError, match="|".join(re.escape(part) for part in message.split("|"))):
         call()
 
@@ -555,10 +555,10 @@ def test_small_products_of_many_threads_have_blas_alone_and_give_its_threads_bac
     with threadpool_limits(2, user_api="blas"):
         before = threads.thread_count()
         with threads.single_blas():
-            assert threads.thread_count() == before  # of loops and tasks
+            assert threads.thread_count() == before  # only BLAS is limited, not loops and tasks
             assert all(library.num_threads == 1 for library in threads._blas().lib_controllers)
             inner = threads.in_threads(lambda _: threads.thread_count(), [0, 1, 2])
-            assert inner == [1, 1, 1]  # a task has its thread and no more
+            assert inner == [1, 1, 1]  # each task has a single thread
             assert threads.thread_count() == before
         assert threads.thread_count() == before
         assert max(library.num_threads for library in threads._blas().lib_controllers) == before
@@ -646,7 +646,7 @@ def test_a_function_of_two_matrices_is_a_kernel_and_gives_what_the_kernel_of_its
     np.testing.assert_array_equal(K, K.T)
 
 
-def test_a_function_that_is_no_kernel_is_refused_in_a_sentence_and_a_model_of_one_is_not_saved(tmp_path):
+def test_functions_that_are_not_kernels_are_rejected(tmp_path):
     X, y = signed(40, 3), np.arange(40) % 2
     wrong = {
         "is not symmetric, k of rows": lambda A, B: A[:, :1] + 2 * B[:, 0],

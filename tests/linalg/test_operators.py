@@ -1,4 +1,4 @@
-"""One contract for every operator: each test runs over the list of cases, against a dense matrix by SciPy."""
+"""A contract for all operators: each test runs on every case and compares it with a dense matrix and SciPy."""
 
 from typing import Any
 
@@ -179,7 +179,7 @@ def test_shapes_that_are_no_operator_are_refused() -> None:
         SumOperator(Dense(K), Dense(np.eye(3)))
 
 
-def test_arithmetic_with_what_is_no_operator_or_number_is_a_type_error() -> None:
+def test_arithmetic_with_other_objects_raises_type_error() -> None:
     A: Any = Dense(K)
     for wrong in (lambda: A + 1, lambda: A + K, lambda: A * A, lambda: "x" * A, lambda: B.T @ A):
         with pytest.raises(TypeError):
@@ -201,7 +201,7 @@ def test_the_oracle_itself_centers_a_sum_like_a_sum_of_centered() -> None:
 
 @pytest.mark.parametrize("kinds", ["bb", "bB", "Bb", "BB", "bd", "Db", "dD", "bBd"])
 def test_stacked_factors_multiply_as_their_arrays_do(kinds):
-    """In blocks (b) or dense (d), centered where the letter is large: Gram matrix, products, rows."""
+    """Factors are blocks (b) or dense (d); uppercase letters are centered. Compare Gram matrix, products and rows."""
     rng = np.random.default_rng(0)
     parts, arrays = [], []
     for kind in kinds:
@@ -225,7 +225,7 @@ def test_stacked_factors_multiply_as_their_arrays_do(kinds):
 
 @pytest.mark.parametrize("center", [True, False])
 def test_weights_scale_both_sides_of_a_kernel_that_is_less_its_weighted_means(center):
-    """R (I - 1 w'/sum w) A (I - w 1'/sum w) R by brute force, R = diag(w)^1/2."""
+    """Compute R (I - 1 w'/sum w) A (I - w 1'/sum w) R by brute force, with R = diag(w)^1/2."""
     rng = np.random.default_rng(0)
     F, w = rng.standard_normal((9, 4)), rng.random(9) + 0.1
     less = np.eye(9) - np.outer(np.ones(9), w) / w.sum() if center else np.eye(9)
@@ -248,7 +248,7 @@ def test_columns_that_are_constant_but_for_rounding_are_zero_once_centered_and_n
     X = np.random.default_rng(0).standard_normal((300, 4))
     X[:, 1:3] = 1000 / 7
     X[::2, 1] = np.nextafter(1000 / 7, 1000)
-    X[-1, 2] += 1e-4  # after the rows that columns are judged by first
+    X[-1, 2] += 1e-4  # outside the first rows, which are checked for constant columns first
     found = CenteredRows.of(X, True).rows(slice(None))
     assert not found[:, 1].any()
     assert_allclose(np.delete(found, 1, axis=1), np.delete(X - X.mean(axis=0), 1, axis=1), atol=1e-9)

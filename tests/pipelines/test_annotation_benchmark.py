@@ -1,4 +1,4 @@
-"""The benchmark of annotators: in parts, each test read once, its rows what the library's estimators give."""
+"""The benchmark of annotators: it runs in parts, reads each test set once, and equals the library's estimators."""
 
 import csv
 import importlib.util
@@ -26,7 +26,7 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def finished(pipeline, tmp_path_factory):
-    """A run in two parts: its folder."""
+    """Run the benchmark in two parts and return its folder."""
     work = tmp_path_factory.mktemp("benchmark")
     for annotators in ("jec,2pknn,tagprop-sigma", "votes,kgha-0.5,ridge-tagprop,space"):
         assert pipeline.main([*COMMAND, "--work", str(work), "--annotators", annotators]) == 0

@@ -1,4 +1,4 @@
-"""What the documents show runs as it stands."""
+"""Commands and code in the documentation run as shown."""
 
 import contextlib
 import doctest
@@ -20,7 +20,7 @@ from dmo.methods.catalog import markdown
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 NEEDS = {"photographs": "cv2", "embeddings": "pyarrow", "serve": "uvicorn", "views": "xarray", "tools": "dask_ml"}
-"""What a page needs beside dmo itself."""
+"""Packages that a page needs in addition to dmo."""
 ELSEWHERE = {
     "pip": "installs packages",
     "python -m venv": "makes an environment",
@@ -32,21 +32,21 @@ ELSEWHERE = {
     "dmo ingest scene": "downloads",
     "dmo --install-completion": "changes the shell",
 }
-"""Beginnings of commands that are shown and not run, and why."""
+"""Prefixes of commands that are shown but not run, with the reason."""
 TEMPLATE = ROOT / "pipelines" / "template.py"
-"""The pipeline that the page on clusters begins with, which its reader saves as a file."""
+"""The pipeline at the start of the page on clusters, which readers save as a file."""
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
 COMPARED = doctest.OutputChecker()
 
 
 def blocks(path, *languages):
-    """(language, text) of the blocks of a page, in their order."""
+    """Return (language, text) of the blocks of a page, in order."""
     found = BLOCK.findall(path.read_text(encoding="utf-8"))
     return [(language, text) for language, text in found if language in languages]
 
 
 def commands(language, text):
-    """(command, output that is shown or None) of a block: of a console those after "$ ", else every line."""
+    """Return (command, shown output or None): lines after "$ " in console blocks, every line in other blocks."""
     if language == "sh":
         lines = text.replace("\\\n", " ").splitlines()
         return [(line, None) for line in lines if line.strip() and not line.startswith("#")]
@@ -56,7 +56,7 @@ def commands(language, text):
 
 
 def serves(words):
-    """What `dmo serve` prints until it listens; it is then ended as by Ctrl-C."""
+    """Run `dmo serve` until it listens, stop it like Ctrl-C, and return its output."""
     said = ""
     with subprocess.Popen(
         [sys.executable, "-m", "dmo", *words, "--no-browser"],
@@ -74,7 +74,7 @@ def serves(words):
 
 
 def does(command):
-    """What a command prints."""
+    """Run a command and return its output."""
     program, *words = shlex.split(command, comments=True)
     if program == "dmo":
         return serves(words) if words[0] == "serve" else run(*words).output
@@ -83,7 +83,7 @@ def does(command):
 
 
 def runs(path, space):
-    """Run the blocks of a page, those of Python in one namespace, and compare what is shown."""
+    """Run the blocks of a page, with one namespace for all Python blocks, and compare the shown output."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     for language, text in blocks(path, "python", "sh", "console"):
         if text == TEMPLATE.read_text(encoding="utf-8"):
@@ -102,7 +102,7 @@ def runs(path, space):
 
 @pytest.fixture(scope="module")
 def front_page(tmp_path_factory):
-    """The names of the README's example, once it has run."""
+    """Run the README's example and return its namespace."""
     ((_, text),) = blocks(ROOT / "README.md", "python")
     assert len(text.strip().splitlines()) <= 22
     space = {"__name__": "__main__"}
@@ -114,8 +114,8 @@ def front_page(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_what_a_guide_shows_runs_and_prints_what_is_shown(page, front_page, tmp_path, monkeypatch):
-    """Every page begins in an empty folder; its Python may go on from the example of the front page."""
+def test_commands_of_guides_run_and_print_the_shown_output(page, front_page, tmp_path, monkeypatch):
+    """Every page starts in an empty folder; its Python code may use variables of the front page's example."""
     pytest.importorskip(NEEDS.get(page.stem, "dmo"), exc_type=ImportError)
     monkeypatch.chdir(tmp_path)
     with contextlib.nullcontext() if page.stem == "report" else figures_emptied():
@@ -172,7 +172,7 @@ def test_the_catalog_is_the_codes_own():
 
 
 def test_links_between_documents_lead_somewhere():
-    # pages that the documentation makes before it is built; its own build looks at links into them
+    # These pages are generated before the documentation is built; its build checks links into them.
     made = [ROOT / "docs" / "how-to" / folder for folder in ("clusters", "data")]
     folders = ("", "docs/*/", "cluster/**/", "data/", "pipelines/**/")
     for page in (page for folder in folders for page in ROOT.glob(f"{folder}*.md")):

@@ -1,4 +1,4 @@
-"""Generated stores have the shapes and statistics that they claim, whatever block is read."""
+"""Generated stores have the announced shapes and statistics, independent of the blocks that are read."""
 
 import numpy as np
 import pytest

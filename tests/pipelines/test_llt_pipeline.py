@@ -1,4 +1,4 @@
-"""The experiments of the LLT-SVR paper, small: its functions, its settings, tables beside the printed values."""
+"""The experiments of the LLT-SVR paper at small size: its functions, its settings, tables next to the printed values."""
 
 import importlib
 import json
@@ -15,7 +15,10 @@ def pipeline(monkeypatch):
 
 
 def test_the_printed_functions_by_hand(pipeline):
-    """f1 = .25 [1.5 (1 - a) + e^(2a - 1) sin(3 pi (a - .6)^2) + e^(3 (b - .5)) sin(4 pi (b - .9)^2)], f2 of section 4.2."""
+    """Compare with manual values of f1 and of f2, section 4.2.
+
+    f1 = 0.25 [1.5 (1 - a) + e^(2a - 1) sin(3 pi (a - 0.6)^2) + e^(3 (b - 0.5)) sin(4 pi (b - 0.9)^2)]
+    """
     found = pipeline("llt_paper").printed_functions(np.array([[0.6, 0.9], [0.1, 0.4], [1.1, 0.9]]))
     sines = np.exp(-0.8) * np.sin(0.75 * np.pi), np.exp(-0.3) * np.sin(np.pi), np.exp(1.2) * np.sin(0.75 * np.pi)
     first = [0.25 * 0.6, 0.25 * (1.35 + sines[0] + sines[1]), 0.25 * (-0.15 + sines[2])]
@@ -32,7 +35,7 @@ def test_tables_show_the_paper_and_how_far_ours_is_from_it(pipeline, monkeypatch
     assert rows["Swiss Roll", "LLT-SVR", "l1"]["paper"] == 0.524
     for row in rows.values():
         assert row["ours - paper"] == pytest.approx(row["ours"] - row["paper"])
-    for manifold in ("Twin Peaks", "Swiss Roll"):  # the l1 length of a vector is at least its l2 length
+    for manifold in ("Twin Peaks", "Swiss Roll"):  # the l1 norm of a vector is at least its l2 norm
         assert rows[manifold, "LLT-SVR", "l1"]["ours"] > rows[manifold, "LLT-SVR", "l2"]["ours"]
     better = [rows[m, "LLT-SVR", e]["ours"] < rows[m, "Naive SVR", e]["ours"] for m, _, e in rows]
     assert found["claims"][0]["holds"] == all(better)

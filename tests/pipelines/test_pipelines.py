@@ -1,4 +1,4 @@
-"""The pipelines as a user submits them: complete, restartable, equal to the library, clear about wrong input."""
+"""Pipelines as users run them: complete, restartable, equal to the library, with clear errors for wrong input."""
 
 import ast
 import csv
@@ -40,7 +40,7 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def finished(pipeline, tmp_path_factory):
-    """A finished quick run on the digits: its folder."""
+    """Run the quick pipeline on the digits and return its folder."""
     work = tmp_path_factory.mktemp("pipeline") / "work"
     assert pipeline.main(["--data", "digits", "--work", str(work), "--quick", "--top", "3"]) == 0
     return work
@@ -65,7 +65,7 @@ def test_six_methods_on_every_view_and_on_all(pipeline, finished):
     assert f1["all", "KGHA"] > max(f1["pixels", "KGHA"], f1["gradients", "KGHA"]) - 0.01
 
 
-def test_a_row_is_what_the_library_gives(finished):
+def test_a_row_equals_the_result_of_the_library(finished):
     data = digits()
     parts = []
     for split, most in (("train", 400), ("test", 100)):
@@ -84,7 +84,7 @@ def test_a_row_is_what_the_library_gives(finished):
 
 def test_finished_parts_are_not_computed_again(pipeline, finished, monkeypatch):
     before = table(finished)
-    (finished / "results" / "all-KGHA.json").unlink()  # evaluated again, from the scores that are kept
+    (finished / "results" / "all-KGHA.json").unlink()  # evaluated again from the stored scores
     (finished / "results" / "pixels-KGHA.json").unlink()
     stores_before = (finished / "scores" / "pixels-KGHA.zarr" / "zarr.json").stat().st_mtime_ns
     monkeypatch.setattr(pipeline.Task, "estimator", lambda task: pytest.fail(f"{task.name} is fitted again"))
@@ -113,7 +113,7 @@ def test_another_option_computes_again(pipeline, finished, tmp_path):
         (["--data", "digits", "--scheduler", "moon"], "no cluster 'moon'"),
     ],
 )
-def test_a_mistake_gives_one_sentence(pipeline, tmp_path, capsys, arguments, sentence):
+def test_a_mistake_raises_a_one_line_error(pipeline, tmp_path, capsys, arguments, sentence):
     assert pipeline.main([*arguments, "--work", str(tmp_path), "--quick"]) == 2
     said = [line for line in capsys.readouterr().err.split("\n") if line.startswith("kgha_annotation.py: ")]
     assert len(said) == 1
@@ -129,7 +129,7 @@ def test_corel5k_quick(pipeline, dmo_data, tmp_path):
 
 
 def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkeypatch):
-    """Both tables beside printed values, for a folder of the name of a printed set; the chosen setting is refitted."""
+    """Both tables are compared with printed values of a set with the same folder name; the best candidate is refitted."""
     paper = sys.modules["kgha_paper"]
     monkeypatch.setattr(paper, "SHARES", (0.2, 0.5))
     few = {"balance": (1e-3, 1e-1), "ridge": (1e-2, 1e-1)}
@@ -162,7 +162,7 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
 
 
 def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
-    """KGHA-d and KGHA-r are KGHA's form with other values: each takes the best line of its own grid."""
+    """KGHA-d and KGHA-r are special cases of KGHA: each method selects the best candidate of its own grid."""
     paper = sys.modules["kgha_paper"]
     grid = paper.joint_grid(["KGHA", "KGHA-d", "KGHA-r"])
     assert grid["n_components"] == [0.2, 0.4, 0.5, 0.6, 0.8, 1.0]
@@ -175,7 +175,7 @@ def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
 
 
 def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_path, monkeypatch, capsys):
-    """6 s where a product takes 2 s are twice 1.5 s where it takes 1 s; what failed, or one run has not, is left out."""
+    """6 s are 3 products of 2 s, 1.5 s are 1.5 products of 1 s: a factor of 2. Failed and unmatched tasks are omitted."""
     monkeypatch.syspath_prepend(FOLDER / "benchmarks")
     import limits
 
@@ -186,7 +186,7 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
             product = {"cpu": slower, "wall": 1.0}
             figures.append({"work": work, "rival": "x, 1 %", "threads": 1, "ours": times, "product": product})
         path = tmp_path / name
-        load = {"load": 0.5} if name == "new" else {}  # commits before it was noted
+        load = {"load": 0.5} if name == "new" else {}  # earlier commits did not record the load
         path.write_text(json.dumps({"machine": {"commit": name} | load, "figures": figures}))
         return path
 
@@ -200,7 +200,7 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
     assert not any(word in printed for word in ("broken", "gone", "come"))
 
 
-def test_a_work_is_measured_beside_its_rival_and_its_limit(monkeypatch, capsys):
+def test_a_task_is_measured_with_its_rival_and_its_limit(monkeypatch, capsys):
     monkeypatch.syspath_prepend(FOLDER / "benchmarks")
     import limits
 
@@ -216,13 +216,13 @@ def test_a_work_is_measured_beside_its_rival_and_its_limit(monkeypatch, capsys):
 
 
 def vecs_bytes(X, ending):
-    """The format as its description says, written without NumPy: d, then d values, for each row."""
+    """Encode rows in the documented format without NumPy: d, then d values, for each row."""
     head, value = {"hvecs": "HH", "hvecs32": "II", "fvec": "If"}[ending]
     return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
 
 
 def test_the_files_of_inria_become_a_store(tmp_path):
-    """All 15 descriptors, in types as distributed; sizes of a named set and dimensions are checked."""
+    """All 15 descriptors have their distributed types; the sizes of a named set and the dimensions are checked."""
     data, rng = {}, np.random.default_rng(0)
     for split, n in (("train", 5), ("test", 3)):
         for view, (stem, d) in DESCRIPTORS.items():
@@ -286,7 +286,7 @@ def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its
 
 @pytest.mark.parametrize("folder", ["pipelines", "docs/tutorials", "cluster"])
 def test_scripts_import_only_names_that_dmo_has(folder):
-    """Benchmarks are run by hand, so that a name that went would be missed there for long."""
+    """Benchmarks are run manually, so an import of a removed name could remain unnoticed for a long time."""
     for script in (FOLDER.parent / folder).rglob("*.py"):
         taken = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
         for node in taken:

@@ -1,4 +1,4 @@
-"""A store of a table with names, and a model of it, as `dmo ingest` and `dmo fit` leave them."""
+"""Fixtures: a store of a table with names, and its model, written by `dmo ingest` and `dmo fit`."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ LABELS = ["heavy", "warm", "<b>bold</b>", "=1+1"]
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory):
-    """`shop.csv` (columns item, weight, color, price, tags), `set.zarr` and `model.zarr`."""
+    """Create `shop.csv` (columns item, weight, color, price, tags), `set.zarr` and `model.zarr`."""
     folder, rng = tmp_path_factory.mktemp("shop"), np.random.default_rng(0)
     lines = ["item;weight;color;price;tags"]
     for i in range(60):

@@ -1,4 +1,4 @@
-"""A model tried on what people bring: the answers are those of the estimator, and what does not fit is said in a sentence."""
+"""Predictions for user data: answers match the estimator, and unsuitable data raise a one-line error."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def trial(shop):
 
 
 def sent(folder, name, content):
-    """An upload, whose name on the disk says nothing, as on the page."""
+    """Write an upload; as on the page, its name on the disk differs from its original name."""
     path = folder / f"{len(list(folder.iterdir()))}{name[name.rindex('.') :]}"
     (path.write_bytes if isinstance(content, bytes) else path.write_text)(content)
     return Upload(name, path)
@@ -102,7 +102,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         ("a.npy", npy(array=np.full((1, 5), np.nan)), "NaN"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_the_name_that_its_owner_knows(trial, tmp_path, name, content, words):
+def test_errors_name_the_file_as_the_user_named_it(trial, tmp_path, name, content, words):
     upload = sent(tmp_path, name, content)
     with pytest.raises(UserError) as refused:
         trial.rows([upload])
@@ -121,7 +121,7 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
     files = bombs(tmp_path)
     chosen = [files[name] for name in ("a.npz", "a.parquet", "wide.csv")]
     found = peaks(setup, "trial.rows([Upload(path, Path(path))])", chosen)
-    assert max(grown for grown, _ in found.values()) < 10e6  # of 40e6
+    assert max(grown for grown, _ in found.values()) < 10e6  # of 40e6 bytes
     for name in ("a.npz", "a.parquet"):
         assert "has 1000000 rows, but at most 50 are tried at once" in found[name][1]
     assert "has 250000 columns, the model has 5; at most 1000 additional columns" in found["wide.csv"][1]
@@ -132,10 +132,11 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
 
 
 @pytest.mark.slow
-def test_a_stranger_s_files_are_read_with_a_limit_of_memory_and_of_time(trial, tmp_path, monkeypatch):
+def test_user_files_are_read_with_memory_and_time_limits(trial, tmp_path, monkeypatch):
     few = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
     row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")
-    assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)  # few bytes are read at once
+    # small files are read in the server process, without the time limit
+    assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)
     with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
         trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)
     scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_array(np.ones((2_000_000, 5))))
@@ -209,7 +210,7 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     upload = Upload("photo.jpg", tmp_path / "pics" / name)
     (answer,) = trial.images([upload])
     assert answer["neighbors"][0]["sample"] == name
-    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # a JPEG
+    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # JPEG header
     assert trial.thumbnail(12) is None
     assert trial.thumbnail(-1) is None
     with pytest.raises(UserError, match=r"^photo.png: cannot be read as an image"):

@@ -1,6 +1,6 @@
-"""Accidents: workers, drivers and schedulers killed, files damaged; the result is that of the undisturbed run, or none.
+"""Failures: killed workers, drivers and schedulers, and damaged files. A run returns the undisturbed result or none.
 
-With DMO_CHAOS_TABLE=FILE the suite writes what became of each fault at each stage as a table.
+With DMO_CHAOS_TABLE=FILE the suite writes a table of the outcome of each fault at each stage.
 """
 
 import json
@@ -54,7 +54,7 @@ N = 500
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Rows (fault, stage, outcome) that the tests add."""
+    """Collect rows (fault, stage, outcome) that the tests append."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_CHAOS_TABLE"):
@@ -70,16 +70,16 @@ def _every_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """What `true` returns as soon as it is something."""
+    """Poll `true` until it returns a true value, and return that value."""
     for _ in range(10 * PATIENCE):
         if found := true():
             return found
         time.sleep(0.1)
-    raise TimeoutError("waited in vain")
+    raise TimeoutError("timed out")
 
 
 class Scheduler:
-    """A scheduler and a worker, each started from the command line in processes of their own."""
+    """A scheduler and a worker that run as separate processes started from the command line."""
 
     def __init__(self, folder: Path):
         self.file = folder / "scheduler.json"
@@ -117,7 +117,7 @@ class Scheduler:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
-    """A scheduler that may have been started, and killed."""
+    """Provide a scheduler for the module; tests may start and kill it."""
     running = Scheduler(tmp_path_factory.mktemp("scheduler"))
     yield running
     running.stop()
@@ -125,17 +125,17 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 @pytest.fixture
 def scheduler(begun: Scheduler) -> Scheduler:
-    """A scheduler with a worker: those of the test before if they live."""
+    """Provide a running scheduler with a worker; reuse the processes of the previous test if they are alive."""
     alive = begun.processes and all(process.poll() is None for process in begun.processes)
     running = begun if alive else begun.start()
     with Client(scheduler_file=str(running.file), timeout=PATIENCE, set_as_default=False) as client:
-        client.wait_for_workers(1, timeout=PATIENCE)  # new, or started again by its nanny
+        client.wait_for_workers(1, timeout=PATIENCE)  # a new worker, or one that its nanny restarted
     return running
 
 
 @contextmanager
 def killing(client: Client, stage: str, steps: int, workers: int = 2) -> Iterator[list[int]]:
-    """SIGKILL one worker when `stage` has made so many steps; yields the numbers of the killed processes."""
+    """Send SIGKILL to one worker after `steps` steps of `stage`; yield the list of killed process ids."""
     client.wait_for_workers(workers, timeout=PATIENCE)
     victim = min(client.run(os.getpid).values())
     killed: list[int] = []
@@ -147,7 +147,7 @@ def killing(client: Client, stage: str, steps: int, workers: int = 2) -> Iterato
 
     with listen(watch):
         yield killed
-    assert killed, f"the stage {stage!r} did not come"
+    assert killed, f"the stage {stage!r} did not start"
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_a_worker_killed_changes_nothing(
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
             found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
-    # fewer threads cut the sums in other places
+    # With fewer threads, the sums are split at other rows.
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
     for calm in sorted((tmp_path / "calm").glob("*.zarr")):
         assert digest(calm) == digest(tmp_path / "killed" / calm.name)
@@ -198,7 +198,7 @@ def test_a_worker_killed_changes_nothing(
         (
             "SIGKILL of a worker (LocalCluster)",
             name,
-            "survived, the same values (to rounding), kernel stores the same bits",
+            "survived, the same values (up to floating-point error), kernel stores the same bits",
         )
     )
 
@@ -217,7 +217,7 @@ def small_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def small_workers(small_cluster: LocalCluster) -> LocalCluster:
-    """Two workers of little memory that spill early and are replaced once for a task that is too large; both run."""
+    """Wait for the two workers, which spill early and are restarted once if a task exceeds their memory."""
     await_workers(small_cluster, 2)
     return small_cluster
 
@@ -254,7 +254,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
 @pytest.mark.slow
 def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, table: list[Any]) -> None:
-    """First by the estimate that is made before a product; then, where there is none, by what becomes of the workers."""
+    """The memory estimate before a product rejects such work; if there is no estimate, the restarts of the workers do."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((150_000, 4)).astype(np.float32), np.eye(3)[np.arange(150_000) % 3]
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=1800, fit_rows=2000)
@@ -282,14 +282,14 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
     for stage in ("a pass", "one task"):
         assert re.match(r"workers were stopped \d+ times for exceeding their limit of 600 MiB", sentences[stage])
         assert "raise --memory-limit" in sentences[stage]
-    table.extend(("a worker that fills its memory", stage, f'refused: "{said}"') for stage, said in sentences.items())
+    table.extend(("a worker that fills its memory", stage, f'rejected: "{said}"') for stage, said in sentences.items())
 
 
 @pytest.mark.slow
-def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
+def test_workers_paused_for_memory_raise_a_one_line_error(
     small_workers: LocalCluster, table: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is no result of a task fills both workers, which pause: nothing that could be spilled is left."""
+    """Memory that does not belong to task results fills both workers. They pause because they cannot spill it."""
     for name, seconds in {"_LOOK": 0.2, "_PAUSED": 2.0, "_PATIENCE": 2.0}.items():
         monkeypatch.setattr(f"dmo.cluster.workers.{name}", seconds)
     rng = np.random.default_rng(0)
@@ -319,7 +319,7 @@ def test_workers_that_wait_for_memory_for_good_end_the_work_in_a_sentence(
     np.testing.assert_allclose(
         found, clone(model).set_params(approximation=Exact()).fit(X, Y).decision_function(X), atol=1e-4
     )
-    table.append(("workers that others fill", "a solve with resident tiles", f'refused: "{refused.value}"'))
+    table.append(("workers filled with other data", "a solve with resident tiles", f'rejected: "{refused.value}"'))
 
 
 def digest(path: Path) -> dict[str, bytes]:
@@ -332,7 +332,7 @@ def dmo_run(*arguments: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A feature store, a model, and its scores of all samples written without an accident."""
+    """Create a feature store, a model, and the scores of all samples from a run without failures."""
     folder = tmp_path_factory.mktemp("applied")
     paths = {name: folder / f"{name}.zarr" for name in ("features", "model", "rows")}
     assert dmo_run("ingest", "digits", paths["features"]).exit_code == 0
@@ -364,7 +364,7 @@ def test_a_worker_killed_while_it_writes_costs_its_block(
 
 
 @pytest.mark.slow
-def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
+def test_a_command_resumes_after_its_scheduler_was_killed(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
     out, log = tmp_path / "rows.zarr", tmp_path / "log.jsonl"
@@ -391,7 +391,7 @@ def test_a_scheduler_killed_stops_the_command_which_then_goes_on(
 
 
 @pytest.mark.slow
-def test_a_scheduler_killed_under_an_exact_fit_stops_it_and_the_same_command_goes_on(
+def test_an_exact_fit_resumes_after_its_scheduler_was_killed(
     applied: dict[str, Path], scheduler: Scheduler, tmp_path: Path, table: list[Any]
 ) -> None:
     out, kept = tmp_path / "model.zarr", tmp_path / "kept"
@@ -497,7 +497,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
     assert total > 60
     assert (first, last) == (0, 0), done.stderr
     assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
-    assert codes.count(-signal.SIGKILL) > 1  # one that went on for long has fewer events left than its moment
+    assert codes.count(-signal.SIGKILL) > 1  # a run that resumed late has fewer steps left than its kill point
     names = sorted(path.name for path in calm.iterdir())
     assert sorted(path.name for path in killed.iterdir()) == names
     for name in names:
@@ -633,7 +633,7 @@ def test_damage_is_refused_and_never_read(kind: str, how: str, tmp_path: Path, t
     chunks = [name for name in files if name.rpartition("/")[2].startswith("c") and name not in COPIES]
     assert refused >= len(chunks)
     assert not any("\n" in sentence for sentence in sentences)
-    table.append((how, f"{kind}, every file ({len(files)})", f"refused ({refused}), or not needed and read unchanged"))
+    table.append((how, f"{kind}, every file ({len(files)})", f"rejected ({refused}), or not needed and read unchanged"))
 
 
 COMMANDS = {
@@ -693,7 +693,7 @@ MIDST = [
 
 
 @pytest.mark.slow
-def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_the_command_goes_on(
+def test_a_command_resumes_after_its_object_store_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: list[Any]
 ) -> None:
     pytest.importorskip("moto.server", reason="moto is not installed")
@@ -719,11 +719,17 @@ def test_an_object_store_that_fails_from_the_midst_on_is_told_in_a_sentence_and_
             if found.exit_code in (2, 3):
                 assert re.match("dmo: s3://midway/.*[^\n]*\n$", found.stderr.splitlines(keepends=True)[-1])
             run(*command(name, kind))
-            table.append((f"S3: {kind} from the midst on", f"dmo {name}", f"exit code {found.exit_code}, then goes on"))
+            table.append(
+                (
+                    f"S3: {kind} from the middle of the run on",
+                    f"dmo {name}",
+                    f"exit code {found.exit_code}, then resumes",
+                )
+            )
         for store in ("f", "p", "deniedf", "deniedz", "silentm", "resetz", "flippedm"):
             assert stores.verify(f"s3://midway/{store}.zarr") == []
 
 
 def without_costs(text: str) -> list[str]:
-    """The lines of an answer but for its place, with the bytes that names of places take, and what it took."""
+    """Drop the costs from the lines of an answer: paths, bytes that depend on the length of paths, and times."""
     return [line.strip() for line in text.splitlines() if not re.search(r"zarr|^time|^peak|^speed|^size", line)]

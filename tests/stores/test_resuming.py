@@ -1,4 +1,4 @@
-"""Solves, alternating directions and sweeps that were killed go on where they stopped, bit for bit."""
+"""Killed solves, alternating directions and sweeps resume where they stopped, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Job = Callable[[], Result]
 
 
 class Work:
-    """Pieces of work done in this process, which is killed at the beginning of piece number `last`."""
+    """Counter of the steps of a job; it kills its own process at the start of step `last`."""
 
     done = 0
     last: int | None = None
@@ -65,7 +65,7 @@ class Work:
 
 
 class Counted(Dense):
-    """A float32 kernel whose products, but those in float64 for residuals and digests, are pieces of work."""
+    """A float32 kernel that counts its float32 products as steps, but not the float64 products of residuals and digests."""
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if dtype == np.float32:
@@ -82,7 +82,7 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def samples(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of five features, and four smooth outputs."""
+    """Generate rows of five features and four smooth outputs."""
     X = np.random.default_rng(seed).standard_normal((N, 5))
     return X, np.sin(X[:, :4] + X[:, 1:])
 
@@ -105,7 +105,7 @@ def one_solve(ridge: float = 0.02, bump: float = 0.0, target: float = 0.0) -> Re
 
 
 def eigenvectors() -> Result:
-    """By block Krylov steps of two views' solves, which start from the ones before; pieces: products with the tiles."""
+    """Fit with block Krylov steps whose solves for two views are warm-started; each product with the tiles is a step."""
     X, Y = samples()
     views = {"a": X[:, :3], "b": X[:, 2:]}
     apply = Tiles._apply
@@ -124,7 +124,7 @@ def problem(C: float = 1.0) -> Problem:
 
 
 def fit_arrays(fit: llt_admm.Fit) -> Result:
-    """All but the number of factorizations, of which a resumed run makes one again."""
+    """Return all arrays of a fit, but set the number of factorizations to 0: a resumed run repeats one of them."""
     return replace(fit, factorizations=0).to_arrays()
 
 
@@ -154,7 +154,7 @@ def path_of_two() -> Result:
 
 
 class Chain(MultiOutputClassifier):
-    """An estimator of scikit-learn."""
+    """An estimator of scikit-learn with a decision function."""
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return np.column_stack([part.decision_function(X) for part in self.estimators_])
@@ -174,13 +174,13 @@ RIDGES = {"ridge": [0.01, 0.1, 1.0]}
 
 
 def low_rank() -> Result:
-    """Pieces: scores, and passes over the rows."""
+    """Run a low-rank sweep whose steps are scores and passes over the data."""
     with mock.patch.object(row_sums, "_task", counting(row_sums._task)):
         return swept(KGHA(approximation=Nystrom(rank=20), random_state=0), {"kernel": ["rbf", "linear"], **RIDGES})
 
 
 def passes(model: Any, views: bool = False) -> Job:
-    """Pieces: tasks of passes over the rows."""
+    """Build a job whose steps are the tasks of passes over the data."""
 
     def job() -> Result:
         X, Y = samples()
@@ -213,7 +213,7 @@ PASSES: dict[str, Job] = {
     "HSIC, weighted rows": passes(TraceEmbedding("hsic-1", approximation="exact")),
     "PCA, kernel": passes(TraceEmbedding("pca", kernel="rbf", approximation=LOW)),
 }
-JOBS: dict[str, tuple[Job, float]] = {  # and the part of the work after which it is killed
+JOBS: dict[str, tuple[Job, float]] = {  # each job, and the fraction of its steps after which it is killed
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
     "alternating directions": (alternating, 0.6),
@@ -233,7 +233,7 @@ TOGETHER = {"sweep, exact": 2}
 
 
 def die(name: str, folder: str, last: int) -> None:
-    """In a process of its own: the job until its piece number `last`, then SIGKILL."""
+    """Run the job in a separate process until step `last`, then kill the process."""
     Work.done, Work.last = 0, last
     with checkpoints(folder, 0):
         JOBS[name][0]()
@@ -251,7 +251,7 @@ SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.learn"])
 
 
 def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:
-    """What the job finds, and its pieces of work."""
+    """Return the result of the job and the number of its steps."""
     Work.done, Work.last = 0, None
     with checkpoints(None if folder is None else str(folder), 0):
         return job(), Work.done
@@ -269,7 +269,7 @@ def stores_in(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_what_was_killed_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_killed_jobs_resume_bit_for_bit(name: str, tmp_path: Path) -> None:
     job, share = JOBS[name]
     expected, total = counted(job)
     last = int(share * total) + 1
@@ -297,9 +297,9 @@ def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: P
     np.testing.assert_array_equal(again.bias, found[0].bias)
 
 
-def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = samples()
-    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 25 tasks of 2 blocks, in segments of 6
+    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 25 tasks of 2 blocks, in segments of 6 tasks
     raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)})
     tree, begun = row_sums._tree, list[int]()
 
@@ -310,7 +310,7 @@ def test_a_pass_on_workers_goes_on_bit_for_bit(client: Any, tmp_path: Path, monk
 
     def dies(*arguments: Any) -> Any:
         begun.append(len(arguments[2]))
-        if dying and len(begun) == 4:  # while the second segment is waited for
+        if dying and len(begun) == 4:  # while the run waits for the second segment
             raise KeyboardInterrupt
         return tree(*arguments)
 
@@ -349,7 +349,7 @@ def cut(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, int, int]:
-    """The folder of a solve killed at its product number `last`; the undisturbed result and number of products."""
+    """Kill a solve at product `last`; return its folder, the undisturbed result, its number of products, and `last`."""
     expected, total = counted(one_solve)
     folder, last = tmp_path_factory.mktemp("halfway"), total // 2
     killed(die, "solve", str(folder), last)
@@ -372,7 +372,7 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(
     assert stores_in(tmp_path) == []
 
 
-def test_where_both_states_are_damaged_the_solve_begins_anew(halfway: Any, tmp_path: Path) -> None:
+def test_the_solve_restarts_if_both_states_are_damaged(halfway: Any, tmp_path: Path) -> None:
     folder, expected, total, _ = halfway
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     for path in tmp_path.iterdir():
@@ -383,7 +383,7 @@ def test_where_both_states_are_damaged_the_solve_begins_anew(halfway: Any, tmp_p
 
 
 @pytest.mark.parametrize("changed", [{"ridge": 0.03}, {"bump": 1e-5}, {"target": 1e-9}], ids=str)
-def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, changed: Any, tmp_path: Path) -> None:
+def test_a_changed_solve_restarts_and_removes_the_other_state(halfway: Any, changed: Any, tmp_path: Path) -> None:
     folder, *_ = halfway
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     kept = stores_in(tmp_path)
@@ -408,7 +408,7 @@ def test_a_changed_solve_begins_anew_and_removes_the_other_state(halfway: Any, c
     ],
     ids=["C", "grid", "labels"],
 )
-def test_changed_directions_and_sweeps_begin_anew(name: str, changed: Job, tmp_path: Path) -> None:
+def test_changed_directions_and_sweeps_restart(name: str, changed: Job, tmp_path: Path) -> None:
     killed(die, name, str(tmp_path), 5)
     kept = stores_in(tmp_path)
     expected, total = counted(changed)
@@ -431,7 +431,7 @@ def test_a_sweep_with_a_function_as_metric_is_not_kept(tmp_path: Path) -> None:
 
 
 def write_states(folder: str, last: int) -> None:
-    """Save states 1, 2, ..., and die before the write of file number `last`."""
+    """Save the states 1, 2, ..., and kill the process before file number `last` is written."""
     Work.done, Work.last = 0, last
     with checkpoints(folder, 0), mock.patch.object(Folder, "put", counting(Folder.put)):
         kept = Checkpoint("test", lambda: digest("same"))
@@ -482,7 +482,7 @@ def test_short_runs_keep_nothing_and_ask_for_no_digest(tmp_path: Path, monkeypat
     assert not (tmp_path / "never").exists()
 
 
-def test_a_disk_that_refuses_is_told_and_the_solve_ends(
+def test_a_failing_disk_raises_and_the_solve_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:
@@ -503,7 +503,7 @@ def test_saving_shows_no_progress_of_its_own(tmp_path: Path) -> None:
 
 
 class Clock:
-    """Seconds, which saving takes `cost` of."""
+    """A fake clock on which each save takes `cost` seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float):
         self.now, save = 0.0, stores.save_model
@@ -516,7 +516,7 @@ class Clock:
         monkeypatch.setattr(dmo.stores.checkpoints, "time", SimpleNamespace(monotonic=lambda: self.now))
 
 
-@pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "dear"])
+@pytest.mark.parametrize(("cost", "wait"), [(0.1, 30.0), (2.0, 100.0)], ids=["cheap", "expensive"])
 def test_states_are_saved_every_thirty_seconds_or_less_often(
     cost: float, wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,7 +543,7 @@ def test_a_slow_solve_is_kept_under_paths_and_urls(
     expected = one_solve()
     with pytest.raises(KeyboardInterrupt):
         stopped(place, None)
-    monkeypatch.setattr(Work, "piece", None)  # no product is made
+    monkeypatch.setattr(Work, "piece", None)  # a product would now raise an error
     with checkpoints(place):
         same(one_solve(), expected)
     fs, path = url_to_fs(place)
@@ -585,13 +585,13 @@ def test_states_of_other_runs_go_when_a_run_ends_well(tmp_path: Path) -> None:
 
     for at in (f"pass-{'a' * 16}.1", f"solve-{'b' * 16}.0", "model.zarr"):
         other(at, 1)
-    (tmp_path / f"sweep-{'c' * 16}.1").mkdir()  # killed before its first file
+    (tmp_path / f"sweep-{'c' * 16}.1").mkdir()  # killed before it wrote its first file
     with pytest.raises(KeyboardInterrupt):
         stopped(tmp_path)
     assert len(stores_in(tmp_path)) == 5
     with checkpoints(str(tmp_path), 0):
         one_solve()
-        other(f"pass-{'a' * 16}.1", 3)  # that run is not dead
+        other(f"pass-{'a' * 16}.1", 3)  # a newer state shows that this run is alive
         with checkpoints(str(tmp_path), 0):
             pass
         assert len(stores_in(tmp_path)) == 5
@@ -617,7 +617,7 @@ def test_two_runs_that_save_the_same_states_both_end(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.get(), found.get())
 
 
-def test_digests_tell_values_types_and_shapes_apart() -> None:
+def test_digests_distinguish_values_types_and_shapes() -> None:
     square = np.arange(4.0).reshape(2, 2)
     values = [None, 0, 0.0, False, "0", "", (), ((),), [1, 2], [[1], 2], {"a": 1}, {"b": 1}, square, square.ravel()]
     values += [
@@ -639,7 +639,7 @@ TUNE = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--p
 
 
 def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
-    """`dmo tune kgha` with every state saved; pieces of work are scores."""
+    """Run `dmo tune kgha` and save every state; the steps are scores."""
     Work.done, Work.last = 0, last
     options = [*TUNE, "--folds", "3", "--views", "fourier", "--approximation", "exact", "--json"]
     paths = [f"{folder}/f.zarr", f"{folder}/m.zarr", "--checkpoint", f"{folder}/kept", "--overwrite"]
@@ -654,14 +654,14 @@ def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.slow
-def test_dmo_tune_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_dmo_tune_resumes_where_it_was_killed(tmp_path: Path) -> None:
     X, Y = samples()
     writer = stores.create_features(tmp_path / "f.zarr", N, {"fourier": stores.ViewSpec(5)}, labels=Y > 0.2)
     writer.write("fourier", 0, X)
     writer.finish()
     expected, total = tune(str(tmp_path), None)
-    killed(tune, str(tmp_path), 9)  # the scores of one fit, two, are kept together
-    # four settings and the estimator's own, on three folds
+    killed(tune, str(tmp_path), 9)  # the two scores of one fit are saved together
+    # Four candidates and the estimator's own value, on three folds, are 15 scores.
     found, left = tune(str(tmp_path), None)
     assert (total, left) == (15, 7)
     assert (found["table"], found["best"]) == (expected["table"], expected["best"])

@@ -1,4 +1,4 @@
-"""Stores on S3: a moto server on loopback; written, resumed, locked, verified, read by this process and by workers."""
+"""Stores on S3 (a moto server on loopback): write, resume, lock, verify, and read by the client process and by workers."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def bucket(service: Service) -> str:
-    """The URL of an empty bucket."""
+    """Return the URL of an empty bucket."""
     return "s3://dmo-test"
 
 
@@ -70,14 +70,14 @@ def test_a_lock_that_another_process_creates_after_the_look_is_kept(bucket: str,
 
 def test_a_lock_whose_creation_was_carried_out_but_not_answered_is_ours(service: Service, bucket: str) -> None:
     folder = Folder(f"{bucket}/lost.zarr")
-    with service.trouble(window=range(1, 2), lost=1.0):  # the request after the look
+    with service.trouble(window=range(1, 2), lost=1.0):  # the request after the check for an existing lock
         assert folder.put_new(LOCK, b"ours")
     assert service.faults == 1
     assert folder.get(LOCK) == b"ours"
 
 
 def given(settings: dict[str, str]) -> None:
-    """A worker's environment has these settings, and no others of the service."""
+    """Set these variables in a worker's environment, and remove all other AWS variables."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(settings)
@@ -95,7 +95,7 @@ def test_workers_write_and_read(bucket: str, local_cluster: Any) -> None:
     np.testing.assert_array_equal(stores.open_results(url)[13:37], ROWS[13:37])
 
 
-def test_a_damaged_object_is_found_and_written_anew(bucket: str) -> None:
+def test_a_damaged_object_is_found_and_rewritten(bucket: str) -> None:
     url = f"{bucket}/damaged.zarr"
     writer = stores.create_results(url, 50, 4, block=10)
     for block in writer.missing():
@@ -128,7 +128,7 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
     store = stores.open_features(f"{bucket}/features.zarr")
     np.testing.assert_array_equal(store.views["words"][:].toarray(), sparse.toarray())
     np.testing.assert_array_equal(store.labels, labels)
-    for number in (1.0, 2.0):  # replaced
+    for number in (1.0, 2.0):  # the second model replaces the first one
         stores.save_model(f"{bucket}/model.zarr", {"a": np.full(3, number)}, {"b": [1, 2]})
     arrays, meta = stores.load_model(f"{bucket}/model.zarr")
     assert (arrays["a"].tolist(), meta) == ([2.0, 2.0, 2.0], {"b": [1, 2]})
@@ -140,7 +140,7 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
 def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Path) -> None:
     array = zarr.create_array(str(tmp_path), shape=ROWS.shape, dtype=ROWS.dtype, chunks=(20, 4), overwrite=True)
     array[:] = ROWS
-    assert array.compressors  # so that chunks are checked before zarr decodes them
+    assert array.compressors  # compressed, so that chunk sizes are checked before zarr decodes them
     bomb = numcodecs.Zstd().encode(bytes(1 << 20))
     fsspec.filesystem("s3").pipe(
         {
@@ -150,7 +150,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
         }
         | {"dmo-test/other.zarr/c/1/0": bomb}
     )
-    # zarr leaves its connections to the end of the process, which warns of them
+    # zarr closes its connections only at exit, which causes warnings.
     read = f"from dmo.formats.arrays import open_zarr as o; a = o('{bucket}/other.zarr'); print(a[:20].sum()); a[:]"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
     assert float(done.stdout) == pytest.approx(ROWS[:20].sum(), rel=1e-5)
@@ -165,7 +165,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
     ],
     ids=["no credentials", "dead endpoint"],
 )
-def test_a_service_that_cannot_be_used_is_told_in_one_sentence(
+def test_an_unusable_service_raises_a_one_line_error(
     service: Service, bucket: str, monkeypatch: pytest.MonkeyPatch, url: str, key: str, expected: int, said: str
 ) -> None:
     leads_to(monkeypatch, url or service.url, key)
@@ -191,7 +191,7 @@ def test_a_bucket_that_is_not_there_is_not_made(service: Service) -> None:
     assert fs.ls("", refresh=True) == before
 
 
-def test_a_service_that_fails_every_time_is_told_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
+def test_a_failing_service_raises_and_nothing_counts_as_missing(service: Service, bucket: str) -> None:
     url = f"{bucket}/fails.zarr"
     writer = stores.create_results(url, 50, 4, block=10)
     write(writer, 0)
@@ -230,7 +230,7 @@ def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service
                 assert stores.verify(url) == []
             except OSError as error:
                 told.append(error)
-    assert len(told) >= 5  # of some ten requests, two at a time
+    assert len(told) >= 5  # about ten requests in total, two per window
     assert {code(error) for error in told} == {WRONG if kind == "denied" else FAILED}
     assert {isinstance(error, UserError) for error in told} == {kind == "denied"}
     assert stores.verify(url) == []

@@ -1,4 +1,4 @@
-"""Models run no code when they are loaded; what is in a store stays in its folder; dashboards listen on loopback only."""
+"""Security: loading a model runs no code, store contents stay in their folder, dashboards listen only on loopback."""
 
 import ast
 import json
@@ -44,7 +44,7 @@ FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
 def forge(path: Path, change: Any) -> None:
-    """Change the attributes of a store's root as an attacker would: with a checksum that fits."""
+    """Change the root attributes of a store as an attacker would, with a matching checksum."""
     document = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
     document["attributes"].pop("checksum")
     change(document["attributes"])
@@ -62,7 +62,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def _danger(node: ast.AST) -> bool:
-    """Whether a node of a program could run code of others, read a file without its checks, or unpickle."""
+    """Return whether a syntax node could run foreign code, read a file without checks, or unpickle."""
     match node:
         case ast.Import(names=names):
             return any(alias.name.partition(".")[0] in FORBIDDEN for alias in names)
@@ -75,7 +75,7 @@ def _danger(node: ast.AST) -> bool:
         case ast.keyword(arg="allow_pickle"):
             return not (isinstance(node.value, ast.Constant) and node.value.value is False)
         case ast.Attribute(attr="imread" | "imdecode" | "imreadmulti" | "from_npy_stack"):
-            # images come through `read_image` alone; a Dask stack of .npy files holds a pickle (CVE-2026-95897)
+            # Images are read only by `read_image`. A Dask stack of .npy files contains a pickle (CVE-2026-95897).
             return True
         case ast.Attribute(value=ast.Name(id="yaml"), attr="load"):
             return True
@@ -191,7 +191,7 @@ def test_a_root_that_others_wrote_is_refused_part_by_part(tmp_path: Path, where:
     ],
 )
 def test_a_sparse_matrix_with_places_outside_of_it_is_refused(tmp_path: Path, part: str, values: list[int]) -> None:
-    """Checksums that fit do not help: SciPy would take the numbers as addresses."""
+    """Matching checksums do not help: SciPy would use the indices as memory addresses without a check."""
     path = tmp_path / "model.zarr"
     stores.save_model(path, {"s": scipy.sparse.eye_array(2, format="csr")}, {})
     data = np.array(values, np.int32)
@@ -331,11 +331,11 @@ def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> Non
 
 
 VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a": 1}]
-ODDEST = (0, 1, 5, 6, 10)  # of them, for what is read alike
+ODDEST = (0, 1, 5, 6, 10)  # positions in VALUES, for models that are read by the same code
 
 
 def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all values of a JSON document."""
+    """Yield the paths of all values in a JSON document."""
     for key in node if isinstance(node, dict) else range(min(len(node), 1)) if isinstance(node, list) else ():
         yield (*at, key)
         yield from places(node[key], (*at, key))
@@ -352,7 +352,7 @@ def replaced(attributes: dict[str, Any], where: tuple[Any, ...], value: Any) -> 
 
 
 def forgeries(path: Path, inside: str, value: Any) -> Iterator[tuple[Any, ...]]:
-    """A store with `value` in one place of its root after the other; yields the place."""
+    """Put `value` at each position of the root attributes in turn; yield the path of the position."""
     whole = (path / "zarr.json").read_bytes()
     for where in places(json.loads(whole)["attributes"][inside]):
         (path / "zarr.json").write_bytes(whole)
@@ -362,7 +362,7 @@ def forgeries(path: Path, inside: str, value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def refused_or(where: tuple[Any, ...], refusals: Any, work: Callable[[], Any]) -> Any:
-    """What `work` returns; None where it is refused in one sentence, of ours or on the number of features."""
+    """Return the result of `work`, or None if it raises a one-line error of dmo or about the number of features."""
     try:
         return work()
     except refusals as error:
@@ -391,7 +391,7 @@ FORGED = {
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_forged_model_is_refused_as_it_is_loaded_or_works(tmp_path: Path, name: str, value: Any) -> None:
-    """Whatever stands in one place of its JSON, signed: no other error than one sentence of a StoreError."""
+    """Replace and sign one JSON value at a time: loading and prediction may only fail with a one-line error."""
     clone(FORGED[name]).fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
     for where in forgeries(tmp_path / "m.zarr", "meta", value):
         model = refused_or(where, stores.StoreError, lambda: load(str(tmp_path / "m.zarr")))
@@ -430,7 +430,7 @@ def test_a_recipe_of_images_that_fits_its_hash_is_bounded_as_well() -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """Ends a test that waits for what never comes, which no sentence would tell."""
+    """Stop a test that waits forever, which would otherwise show no error message."""
 
     def ended(number: int, frame: Any) -> None:
         raise TimeoutError("waited for a pipe or a device")
@@ -574,7 +574,7 @@ GUIDES = Path(__file__).resolve().parents[2] / "cluster"
 
 
 def listening(number: int) -> dict[tuple[str, int], int]:
-    """(address, port) that a process and its children listen at -> its process."""
+    """Map each (address, port) on which a process or its children listen to the process id."""
     family = [psutil.Process(number), *psutil.Process(number).children(recursive=True)]
     found = {}
     for member in family:
@@ -586,7 +586,7 @@ def listening(number: int) -> dict[tuple[str, int], int]:
 
 @contextmanager
 def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """A program, ended with the block."""
+    """Start a program and stop it at the end of the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         list(map(str, command)), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=cwd
@@ -598,7 +598,7 @@ def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subproce
 
 
 def guide(name: str, word: str, **changes: str) -> list[str]:
-    """The line of a guide that starts a scheduler or a worker, with other ports and paths."""
+    """Return the line of a guide that starts a scheduler or a worker, with other ports and paths."""
     text = (GUIDES / name / "README.md").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith(f"dask {word} ")]
     for old, new in changes.items():
@@ -616,7 +616,7 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def workers(number: int, before: Iterable[tuple[str, int]] = ()) -> dict[tuple[str, int], int]:
-    """What a worker and its nanny listen at, once both do, beside those before: for tasks, for the nanny, and for pages."""
+    """Return the new addresses of a worker, its nanny and their pages; fail until all of them listen."""
     found = {end: member for end, member in listening(number).items() if end not in before}
     assert len(set(found.values())) == 2
     assert len(found) >= 3
@@ -666,19 +666,19 @@ def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_t
 
 
 def waiting(folder: Path, command: list[str]) -> list[str]:
-    """A command, once the scheduler's file is there."""
+    """Return the command after the scheduler file exists."""
     until(lambda: (folder / "scheduler.json").read_text(encoding="utf-8"))
     return command
 
 
 def refuses_plain(host: str, port: int) -> None:
-    """What listens there ends a connection that is not encrypted: HTTP is not answered, nor is Dask's greeting."""
+    """Check that the server closes unencrypted connections: it answers neither HTTP nor Dask's greeting."""
     for words in (b"GET / HTTP/1.0\r\n\r\n", struct.pack("<Q", 8) + b"\x00" * 8):
         with socket.create_connection((host, port), timeout=30) as connection:
             connection.sendall(words)
             connection.settimeout(30)
             answer = b"".join(iter(lambda: received(connection), b""))
-        assert answer[:1] in (b"", b"\x15"), answer  # nothing, or TLS's alert
+        assert answer[:1] in (b"", b"\x15"), answer  # no answer, or a TLS alert
 
 
 def received(connection: socket.socket) -> bytes:

@@ -1,4 +1,4 @@
-"""Stores: what is written is read back bit for bit; what is broken, unfinished or foreign is refused with a cure."""
+"""Stores: reading returns the written bits; broken, unfinished or foreign stores raise an error that names the fix."""
 
 import itertools
 import json
@@ -117,7 +117,7 @@ def dense(block):
     return block.toarray() if sp.issparse(block) else block
 
 
-# What is written is read back
+# Written values are read back
 
 
 def test_every_slice_of_every_view_is_what_was_written(store):
@@ -201,7 +201,7 @@ CONSOLIDATED = pytest.mark.parametrize("consolidated", [True, False])
 
 
 def plain_arrays(path, names, consolidated):
-    """The arrays of a store as zarr, dask and xarray read them by their public calls."""
+    """Read the arrays of a store with zarr, dask and xarray through their public functions."""
     group = zarr.open_group(path, mode="r", use_consolidated=consolidated)
     dataset = xr.open_zarr(path, consolidated=consolidated)
     return {
@@ -287,7 +287,7 @@ def test_calls_of_the_reference_page_read_every_store(store, kernel, tmp_path, m
 
 
 def as_version_1(path):
-    """Turn a store with one triangle into the layout of version 1, which called that array `kernel`."""
+    """Convert a store with one triangle to layout version 1, which named this array `kernel`."""
     for folder in ("", "manifest", "journal"):
         if (path / folder / "lower").exists():
             (path / folder / "lower").rename(path / folder / "kernel")
@@ -408,7 +408,7 @@ def test_fsspec_urls_hold_every_kind_of_store():
         open_features(f"{root}/nothing")
 
 
-# A writer that dies, is repeated, or has company
+# Writers that are killed, repeated, or concurrent
 
 KILL_AT = (7, 8, 31)
 WORK = """
@@ -445,11 +445,11 @@ WORK = """
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
-    """Stores whose writers were killed at a certain file, and one that three processes wrote at once."""
+    """Create stores whose writers were killed at a certain file, and one that three processes wrote at once."""
     folder = tmp_path_factory.mktemp("crowd")
     killed = {count: begin(folder / f"killed-{count}", **SAME) for count in KILL_AT}
     for writer in killed.values():
-        writer.write("gist", 3, np.zeros((8, 6)))  # to be written again, with other values
+        writer.write("gist", 3, np.zeros((8, 6)))  # overwritten later with other values
     shared = begin(folder / "crowd", **SAME)
     (folder / "work.pickle").write_bytes(pickle.dumps((DATA, killed, shared)))
     command = [sys.executable, "-c", textwrap.dedent(WORK), str(Path(__file__).parents[2]), str(folder / "work.pickle")]
@@ -470,7 +470,7 @@ def test_a_killed_writer_loses_only_the_block_in_flight_and_the_result_is_the_sa
     with pytest.raises(StoreError, match="is incomplete"):
         open_features(path)
     fill(begin(path, **SAME))
-    assert files(path) == files(store)  # nor is anything half-written left behind
+    assert files(path) == files(store)  # and no half-written file remains
 
 
 def test_processes_may_write_the_same_blocks_at_once(crowd, store):
@@ -555,7 +555,7 @@ def test_equal_sparse_rows_give_equal_bytes_however_they_are_held(tmp_path):
     assert held.nnz == 5
 
 
-def test_contents_change_with_values_and_are_told_without_reading_them(store, tmp_path):
+def test_fingerprints_change_with_values_without_reading_them(store, tmp_path):
     found = open_features(store)
     same = begin(tmp_path / "same", **SAME)
     fill(same)
@@ -567,7 +567,7 @@ def test_contents_change_with_values_and_are_told_without_reading_them(store, tm
             changed.write(name, block, -values if (name, block) == ("gist", 4) else values)
     changed.finish()
     other = open_features(tmp_path / "changed")
-    shutil.rmtree(tmp_path / "changed" / "gist")  # nothing is left to read
+    shutil.rmtree(tmp_path / "changed" / "gist")  # no file of the view remains to be read
     assert fingerprint(other.views["gist"]) != fingerprint(found.views["gist"])
     first = fingerprint(Subset(found.views["gist"], np.arange(7)))
     assert first != fingerprint(Subset(found.views["gist"], np.arange(1, 8)))
@@ -575,7 +575,7 @@ def test_contents_change_with_values_and_are_told_without_reading_them(store, tm
     assert fingerprint(other.views["gist"]) != fingerprint(other.views["tags"])
 
 
-def test_a_changed_configuration_is_refused_unless_the_store_is_made_anew(store, tmp_path):
+def test_a_changed_configuration_is_rejected_without_overwrite(store, tmp_path):
     assert begin(store, **SAME).missing() == []
     begin(tmp_path / "unfinished", **SAME)
     sentence = "begun with block = 8, now it is 16; pass the same configuration to resume, or overwrite=True"
@@ -613,7 +613,7 @@ def test_a_complete_store_is_not_written_again(store):
     assert files(store) == before
 
 
-# What readers refuse
+# Errors of readers
 
 
 def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store, kernel):
@@ -732,7 +732,7 @@ def test_verify_and_describe_work_on_unfinished_stores(tmp_path):
     assert "block 0 of view 'gist' fails its checksum" in problems[1]
 
 
-# What writers refuse
+# Errors of writers
 
 
 @pytest.mark.parametrize(
@@ -810,7 +810,7 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
 
 def test_large_finite_values_are_not_mistaken_for_infinite_ones(tmp_path):
     writer = create_results(tmp_path / "r", 4, 4)
-    writer.write(0, np.full((4, 4), 3e38, np.float32))  # whose sum overflows
+    writer.write(0, np.full((4, 4), 3e38, np.float32))  # their sum overflows
     assert writer.missing() == []
 
 
@@ -997,7 +997,7 @@ def test_stores_travel_by_pickle(store, kernel):
 
 
 def test_a_lost_chunk_is_an_error_here_and_fill_values_in_zarr(tmp_path):
-    """The case for which chunks are not read by zarr."""
+    """dmo does not read chunks with zarr because zarr replaces a lost chunk by fill values."""
     path = tmp_path / "rows.zarr"
     writer = create_results(path, 6, 2, block=3)
     for block in writer.missing():

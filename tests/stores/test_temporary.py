@@ -1,4 +1,4 @@
-"""Arrays in temporary files, and files that appear when they are complete."""
+"""Arrays in temporary files, and files that appear only when they are complete."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ def _anonymous() -> int:
     return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) << 10
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="RssAnon is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports RssAnon")
 def test_disk_arrays_take_no_anonymous_memory(tmp_path: Path) -> None:
     block = np.ones((1 << 10, 1 << 7))
     before = _anonymous()
