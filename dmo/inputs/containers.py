@@ -29,15 +29,15 @@ class Views:
     """Container of several views that can be passed as one X to tools which split samples.
 
     Rows are selected by slices, indices or a mask, as in scikit-learn; data outside memory are not read for this. When
-    converted to a NumPy array, as some tools do, the columns of the views are concatenated. Fitted estimators accept this
-    array as well.
+    converted to a NumPy array, as some tools do, the columns of the views are concatenated. Fitted estimators accept
+    this array as well.
 
     Parameters
     ----------
     data : mapping of view to rows, list of rows, FeatureStore, xarray Dataset, DataFrame, or one array
-        Views of n samples each. In a Dataset, every numeric variable of shape (samples, features) is a view. The columns of
-        a DataFrame have two levels (view, feature). With `views`, one array or DataFrame. The rows of tables are ordered by
-        the index of the first table.
+        Views of n samples each. In a Dataset, every numeric variable of shape (samples, features) is a view. The
+        columns of a DataFrame have two levels (view, feature). With `views`, one array or DataFrame. The rows of tables
+        are ordered by the index of the first table.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of each view, if `data` is one array or DataFrame.
 
@@ -63,7 +63,7 @@ class Views:
         found = split_columns(data, views) if views is not None else as_views(data)
         if found is None:
             raise UserError(
-                "Views: got one array without names of views; pass a mapping of names to arrays, or views={name: columns}"
+                "Views: got one array without names of views; pass a mapping from name to array, or views={...}"
             )
         if not found:
             raise UserError("Views: no views; pass at least one array of samples x features")
@@ -181,7 +181,7 @@ def given_views(X: Any) -> dict[str, Any] | None:
 
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
-    """Return several views as a mapping without reading their rows, ordered as the first table; None if X is one view."""
+    """Return several views as a mapping of unread rows ordered as the first table, or None if X is one view."""
     found = given_views(X)
     if found is not None:
         # Look up the index first: conversion to pandas adds an index to tables that have none.
@@ -231,7 +231,7 @@ def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
 
 
 def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
-    """Order the rows of a table by `labels` if its own labels are a permutation of them; leave unrelated labels alone."""
+    """Order the rows of a table by `labels` if its own labels are a permutation; ignore unrelated labels."""
     own = row_labels(part, what) if labels is not None else None
     if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
         return part
@@ -251,8 +251,8 @@ def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
     place = own.index.get_indexer(labels.index)
     if own.counts or labels.counts:
         warn_caller(
-            f"rows of {what} are paired with {labels.owner} by their indices, one of which only numbers the rows; to pair "
-            "rows by position, pass reset_index(drop=True) of both"
+            f"rows of {what} are paired with {labels.owner} by their indices, one of which only numbers the rows; to "
+            "pair rows by position, pass reset_index(drop=True) of both"
         )
     log.info("%s: its rows are ordered by the index of %s", what, labels.owner)
     return part.iloc[place] if hasattr(part, "iloc") else part[place]

@@ -73,8 +73,8 @@ class SampleWeights:
 
         -> (n,)
         """
-        # An integer weight means repeated rows. Leaving one of them out removes 1 / weight of the sample; the space itself
-        # is learned from all labels anyway.
+        # An integer weight means repeated rows. Leaving one of them out removes 1 / weight of the sample; the space
+        # itself is learned from all labels anyway.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
@@ -321,7 +321,7 @@ def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, np.ndarray | None]:
-    """Project very many sparse labels onto their leading right singular vectors V (L x q); return other labels unchanged.
+    """Project very many sparse labels onto their leading right singular vectors V (L x q); keep others.
 
     Y (n, L) -> (n, L) or (n, q); V
     """
@@ -357,8 +357,8 @@ def check_weights(
         if matrix.ndim == 2:
             if not by_entry:
                 raise UserError(
-                    "sample_weight of the labels is a matrix, which only MultiViewRidge with dense labels supports; pass "
-                    "one weight per sample"
+                    "sample_weight of the labels is a matrix, which only MultiViewRidge with dense labels supports; "
+                    "pass one weight per sample"
                 )
             entries = _checked(matrix, (n, matrix.shape[1]))
             given |= {LABEL_WEIGHTS: entries.any(axis=1)}
@@ -413,7 +413,8 @@ def with_label_weights(
     """
     if given is not None and given.entries is not None and given.entries.shape != Y.shape:
         raise UserError(
-            f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight per entry"
+            f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight per "
+            f"entry"
         )
     if class_weight is None or not estimator.multilabel_:
         return given
@@ -468,8 +469,8 @@ def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
         return None
     if isinstance(sample_weight, Mapping):
         raise UserError(
-            "sample_weight is a mapping by view, which only KGHA, MultiViewRidge and MultiSetCCA support; pass one weight "
-            "per sample"
+            "sample_weight is a mapping by view, which only KGHA, MultiViewRidge and MultiSetCCA support; pass one "
+            "weight per sample"
         )
     weights = _weights(sample_weight, n)
     if not weights.any():

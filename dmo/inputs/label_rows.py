@@ -78,7 +78,7 @@ def entry_blocks(part: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 @dataclass(frozen=True, eq=False)
 class LabelRows(EntryRows):
-    """Labels of 0 and 1 that are sparse or in a store; indexing returns arrays, `source` gives access to the stored form.
+    """Labels of 0 and 1 that are sparse or in a store (`source`); indexing returns arrays.
 
     source (n, L)
     """

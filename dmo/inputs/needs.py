@@ -186,7 +186,7 @@ def check_parameter(name: str, value: object, need: Need) -> Any:
 
 
 def needs_of(kind: Any) -> dict[str, Need]:
-    """Return the constraints of all parameters, nested ones ("graph__tau") included; those of the class have priority."""
+    """Return the constraints of all parameters, including nested ones; those of the class have priority."""
     own, common = kind._get_param_names(), getattr(kind, "_common", {})
     found: dict[str, Need] = {name: common[name] for name in own if name in common}
     for part in parts_of(kind):

@@ -1,8 +1,8 @@
 """Preprocessing of views before a fit: imputation of missing values and scaling of columns.
 
-Preprocessing is learned from the training rows, stored in the model, and applied to new rows as they are read. The formulas
-are those of scikit-learn's SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer. Unlike these, the code reads blocks
-of rows, so that the data need not fit in memory.
+Preprocessing is learned from the training rows, stored in the model, and applied to new rows as they are read. The
+formulas are those of scikit-learn's SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer. Unlike these, the code
+reads blocks of rows, so that the data need not fit in memory.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ _GAP = optional(one_of(*(f"{fill}{mark}" for mark in ("", "+indicator") for fill
 class Prepare(ParameterObject):
     """Preprocessing of the rows before a fit: splitting one array into views, imputation, and scaling of columns.
 
-    Instead of an object, an estimator accepts the value of `scale`: a name, or a mapping from view to name. Means and scales
-    are learned from the weighted training rows, stored in the model, and applied to new rows as they are read.
+    Instead of an object, an estimator accepts the value of `scale`: a name, or a mapping from view to name. Means and
+    scales are learned from the weighted training rows, stored in the model, and applied to new rows as they are read.
 
     Parameters
     ----------
     scale : {"auto", "none", "standard", "maxabs", "l2"}, mapping of view to these, or None, default=None
-        Scaling of the columns, or of the rows for "l2". "standard" does not subtract the mean from sparse rows. "auto" scales
-        a view if the sizes of its columns differ by a factor above 100 and its kernel does not need unscaled rows: with
-        "maxabs" if most values are zero, otherwise with "standard". None means "auto", except in `MLSI`, where it means
-        "none".
+        Scaling of the columns, or of the rows for "l2". "standard" does not subtract the mean from sparse rows. "auto"
+        scales a view if the sizes of its columns differ by a factor above 100 and its kernel does not need unscaled
+        rows: with "maxabs" if most values are zero, otherwise with "standard". None means "auto", except in `MLSI`,
+        where it means "none".
     impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
-        Value that replaces missing values (NaN), learned from the training rows. "+indicator" adds an indicator column for
-        each column with missing values. None: missing values raise an error.
+        Value that replaces missing values (NaN), learned from the training rows. "+indicator" adds an indicator column
+        for each column with missing values. None: missing values raise an error.
     views : mapping of view to slice, list of int or list of str, or None, default=None
         Columns of each view if X is one array or DataFrame, for estimators that support several views.
 
@@ -276,10 +276,10 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
 
     source (n, d); weights (n,)
     """
-    # Measured with leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data sets of Mulan, eight
-    # image descriptors and four tables of scikit-learn. Scaling did not matter if the sizes of columns differ by a factor
-    # below 20. With larger differences, tables gained up to 0.24 of AUC by "standard". Descriptors that are mostly zeros
-    # lost by "standard" as much as they gained by "maxabs".
+    # Measured with leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data sets of Mulan,
+    # eight image descriptors and four tables of scikit-learn. Scaling did not matter if the sizes of columns differ by
+    # a factor below 20. With larger differences, tables gained up to 0.24 of AUC by "standard". Descriptors that are
+    # mostly zeros lost by "standard" as much as they gained by "maxabs".
     if _histogram(source):
         return "none"
     ratio, zeros = spread(source, weights)
@@ -287,7 +287,8 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
         return "none"
     scale = "maxabs" if zeros else "standard"
     log.info(
-        "view %r: the sizes of columns differ by a factor of %.2g, so they are scaled (%s); prepare='none' disables this",
+        "view %r: the sizes of columns differ by a factor of %.2g, so they are scaled (%s); "
+        "prepare='none' disables this",
         view,
         ratio,
         scale,
@@ -408,7 +409,7 @@ class _KnownCells(_Statistics):
 
 @dataclass(frozen=True)
 class _ColumnMoments(_Statistics):
-    """Total weight of a block of rows, and for each column the mean, the centered sum of squares and the maximum size."""
+    """Total weight of a block of rows, and mean, centered sum of squares and maximum size of each column."""
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
