@@ -387,7 +387,7 @@ BAD = {
         lambda: {"gist": da.from_array(np.full((60, 2), np.datetime64("2020")))},
         LABELS,
         {},
-        "view 'gist' has dtype datetime64.*features are numbers",
+        "view 'gist' has dtype datetime64.*features must be numbers",
     ),
     "complex": (lambda: VIEWS["gist"] + 1j, LABELS, {}, "KGHA: Complex data not supported$"),
     "too small": (
