@@ -529,9 +529,7 @@ def _shared(
     wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
     keys = sample_keys(model, task.labels, sources) if loo and not task.real else None
-    pairwise = get_tags(
-        model
-    ).input_tags.pairwise  # keys of samples are then positions in the fit
+    pairwise = get_tags(model).input_tags.pairwise  # keys of samples are then positions in the fit
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
         number, i, held = fit
