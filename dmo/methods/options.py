@@ -153,8 +153,8 @@ class Solver(ParameterObject):
     ----------
     method : {"krylov", "als"} or None, default=None
         "krylov" is a block Krylov iteration started from the labels. "als" is the alternating least squares method of
-        the paper, with warm-started block conjugate gradients; each step selects the best directions in the span of the new
-        and the last two iterates.
+        the paper, with warm-started block conjugate gradients; each step selects the best directions in the span of the
+        new and the last two iterates.
     tol : float or None, default=None
         Tolerance for the residual of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int or None, default=None

@@ -844,7 +844,7 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
     assert new["c"].shape == (3, 3)
     with pytest.raises(UserError, match="sample 15 has no view to predict others from"):
         dmo.impute_views({"a": views["a"], "c": views["c"]})
-    with pytest.raises(UserError, match="X is one view, and a view is predicted from others"):
+    with pytest.raises(UserError, match="X is one view, but views are predicted from other views"):
         dmo.impute_views(VIEWS["a"])
 
 
