@@ -374,8 +374,7 @@ class FiniteRows(RowsOf):
 class KeptRows(RowsOf):
     """Row source that caches rows computed by dask during a fit.
 
-    They are kept in memory if they need at most a quarter of the free memory, otherwise in a temporary store that
-    workers on this machine can read. After the fit, the model refers to the source again.
+    The cache is in memory if a quarter of it suffices, otherwise in a temporary store that local workers can read.
     """
 
     view: str

@@ -248,8 +248,7 @@ def compared(
 ) -> tuple[SweepResult, bool]:
     """Score the candidates of a grid without refitting; also return whether y holds regression targets.
 
-    With `floors`, candidates whose mean score after one or two folds is below the floor are dropped; a floor of -inf
-    keeps the leading candidates.
+    Candidates below the floors after one and two folds are dropped; a floor of -inf keeps the leading candidates.
     """
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator

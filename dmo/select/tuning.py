@@ -267,8 +267,7 @@ class _Problem:
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
         """Score the candidates of some grids and return the best row of the table.
 
-        In a race, candidates are dropped after the first folds: all but the leading ones if `race` is inf, otherwise
-        candidates that are `race` standard deviations below the best.
+        A race drops candidates after the first folds, all but the leading ones if inf, see `compared`.
         """
         X, Y = self.X, self.Y
         if self.chosen is not None:
@@ -512,8 +511,7 @@ def _around(value: float, factor: float = _FACTOR) -> list[float]:
 def _machine_search(problem: _Problem) -> dict[str, Any]:
     """Choose kernel, bandwidth and scaling by fast ridge regressions, then C, epsilon and frame; return the best row.
 
-    The slope of the ridge loss, error^2 / (2 ridge), is C at an error of C ridge; therefore, C is tried around 1 /
-    ridge.
+    C is tried around 1 / ridge, because the slope of the loss error^2 / (2 ridge) is C at an error of C ridge.
     """
     machine = problem.estimator
     like = {"prepare": machine._prepare, "random_state": machine.random_state}
