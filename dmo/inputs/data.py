@@ -321,7 +321,7 @@ def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, np.ndarray | None]:
-    """Project very many sparse labels onto their leading right singular vectors V (L x q); keep others.
+    """Project very many sparse labels onto right singular vectors V (L x q); return other labels unchanged.
 
     Y (n, L) -> (n, L) or (n, q); V
     """

@@ -34,9 +34,10 @@ KEPT: ContextVar[ExitStack] = ContextVar("kept")
 
 
 def named(method: Method) -> Method:
-    """Wrap a method of a `Named` object so that its UserErrors begin with the title of the object."""
-    # Messages of inner functions only mention views, labels and parameters. A message that already begins with the
-    # class name is not changed, so that methods can call each other. Other exceptions are bugs and are not changed.
+    """Wrap a method of a `Named` class so that messages of its UserErrors begin with the name of the object."""
+    # Inner functions raise messages without the name of an estimator; it is added here. A message that already begins
+    # with the class name is not changed, so that methods can call each other. Other exceptions are bugs and are not
+    # changed.
 
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +83,7 @@ def _titled(estimator: BaseEstimator) -> Iterator[None]:
 
 
 class Named:
-    """Base class whose warnings, and whose UserErrors in public methods, begin with the name of the class."""
+    """Base class that adds its name to its warnings and to the UserErrors of its public methods."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -374,7 +374,7 @@ class FiniteRows(RowsOf):
 class KeptRows(RowsOf):
     """Row source that caches rows computed by dask during a fit.
 
-    The cache is in memory if a quarter of it suffices, otherwise in a temporary store that local workers can read.
+    Rows are cached in memory if a quarter of it suffices, otherwise in a temporary store that local workers can read.
     """
 
     view: str

@@ -267,7 +267,7 @@ class _Problem:
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
         """Score the candidates of some grids and return the best row of the table.
 
-        A race drops candidates after the first folds, all but the leading ones if inf, see `compared`.
+        A race drops candidates `race` standard deviations below the best; inf keeps the leading candidates only.
         """
         X, Y = self.X, self.Y
         if self.chosen is not None:
