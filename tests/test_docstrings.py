@@ -151,7 +151,7 @@ def test_shared_paragraphs_are_put_in_wherever_they_are_asked_for() -> None:
     assert [name for name in shown() if "%(" in (inspect.getdoc(Validator._load_obj(name)) or "")] == []
     text = inspect.getdoc(dmo.JEC) or ""
     assert "prepare : Prepare, str" in text
-    assert "how gaps are filled" in text.partition("prepare : ")[2]
+    assert "imputation and scaling" in text.partition("prepare : ")[2]
 
 
 def docstrings(module: str, path: Path) -> Iterator[tuple[str, int]]:

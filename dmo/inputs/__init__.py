@@ -1,4 +1,4 @@
-"""Validation of every estimator's input: views, labels and outputs, parameters; whose message it is."""
+"""Validation of the views, labels, regression targets, weights and parameters of all estimators."""
 
 from dmo.inputs.containers import (
     ClassWeight,

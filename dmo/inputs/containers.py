@@ -1,4 +1,4 @@
-"""Several views in one object that scikit-learn and dask-ml can index by rows."""
+"""Containers for several views that scikit-learn and dask-ml can index by rows."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from dmo.inputs.needs import warn_caller
 log = logging.getLogger("dmo")
 
 Columns: TypeAlias = slice | Sequence[int] | Sequence[str]
-"""Columns of a view in one array: a slice, their numbers, or of a DataFrame their names."""
+"""Columns of one array that form a view: a slice, column indices, or column names of a DataFrame."""
 RowKey: TypeAlias = slice | int | Sequence[int] | Sequence[bool] | np.ndarray
-"""Which rows."""
+"""Selection of rows: a slice, row indices or a mask."""
 
 
 class Views:
-    """Views of the same samples with a number of rows, so that tools which split samples take them as one X.
+    """Container of several views that can be passed as one X to tools which split samples.
 
-    Rows are picked by slices, numbers or a mask, as scikit-learn does it; what is not in memory is not read for that. As a
-    NumPy array (which some tools ask for) it is the views' columns side by side, which fitted estimators take as well.
+    Rows are selected by slices, indices or a mask, as in scikit-learn; data outside memory are not read for this. When
+    converted to a NumPy array, as some tools do, the columns of the views are concatenated. Fitted estimators accept
+    this array as well.
 
     Parameters
     ----------
     data : mapping of view to rows, list of rows, FeatureStore, xarray Dataset, DataFrame, or one array
-        Views of n samples each; of a Dataset the variables of two dimensions of which the first is that of the samples; a
-        DataFrame whose columns have two levels (view, feature); or with `views` one array or DataFrame. Tables are ordered by
-        the index of the first one.
+        Views of n samples each. In a Dataset, every numeric variable of shape (samples, features) is a view. The
+        columns of a DataFrame have two levels (view, feature). With `views`, one array or DataFrame. The rows of tables
+        are ordered by the index of the first table.
     views : mapping of view to slice, list of int or list of str, or None, default=None
-        Which columns of one array, or of a DataFrame by name, are the views.
+        Columns of each view, if `data` is one array or DataFrame.
 
     Examples
     --------
@@ -56,13 +57,13 @@ class Views:
     """
 
     ndim = 2
-    __iter__ = None  # neither over rows nor over names: `len` counts rows
+    __iter__ = None  # iteration would be ambiguous: `len` counts rows, but keys are names of views
 
     def __init__(self, data: Inputs, views: Mapping[str, Columns] | None = None):
         found = split_columns(data, views) if views is not None else as_views(data)
         if found is None:
             raise UserError(
-                "Views: one array has no names of views; pass a mapping of names to arrays, or views={name: columns}"
+                "Views: got one array without names of views; pass a mapping from name to array, or views={...}"
             )
         if not found:
             raise UserError("Views: no views; pass at least one array of samples x features")
@@ -73,7 +74,7 @@ class Views:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(samples, columns of all views)."""
+        """Number of samples, and total number of columns of all views."""
         views = self._views.values()
         return int(next(iter(views)).shape[0]), sum(int(view.shape[1]) for view in views)
 
@@ -96,23 +97,23 @@ class Views:
         Returns
         -------
         list of (str, rows)
-            Names and rows.
+            Name and rows of each view.
         """
         return list(self._views.items())
 
     def __getitem__(self, key: Any) -> Any:
-        """A view by its name; some rows of all views, as Views, by a slice, numbers or a mask."""
+        """Return a view by its name, or selected rows of all views as Views."""
         if isinstance(key, str):
             if key not in self._views:
                 raise KeyError(f"no view {key!r}; there are {list(self._views)}")
             return self._views[key]
         if isinstance(key, tuple):
             key, *rest = key
-            if len(rest) == 1 and getattr(key, "ndim", 0) == 2:  # numpy.ix_: rows and columns of kernel matrices
+            if len(rest) == 1 and getattr(key, "ndim", 0) == 2:  # numpy.ix_ selects rows and columns of kernel matrices
                 down, across = key.ravel(), rest[0].ravel()
                 return Views({name: _square_part(view, down, across) for name, view in self._views.items()})
             if any(part is not Ellipsis and part != slice(None) for part in rest):
-                raise UserError("Views: only rows can be picked; take a view by its name, then its columns")
+                raise UserError("Views: only rows can be picked; select a view by its name, then its columns")
         return Views({name: pick_rows(view, key) for name, view in self._views.items()})
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
@@ -133,15 +134,15 @@ class Views:
 
 
 class ViewSource(Protocol):
-    """Views of the same samples that belong to something: a feature store."""
+    """Protocol of objects that hold views of the same samples, such as a feature store."""
 
     @property
     def views(self) -> Mapping[str, Any]:
-        """Rows by name."""
+        """Mapping from view name to rows."""
 
 
 Sparse: TypeAlias = scipy.sparse.sparray | scipy.sparse.spmatrix
-"""A SciPy matrix of any format, which no type checker finds a shape in."""
+"""SciPy sparse matrix of any format; its stubs declare no shape."""
 Inputs: TypeAlias = (
     ArrayLike
     | RowSource
@@ -151,13 +152,13 @@ Inputs: TypeAlias = (
     | Mapping[Any, RowSource | Sparse | None]
     | Sequence[RowSource | Sparse]
 )
-"""X: one array or DataFrame, views by name (also an xarray Dataset, a feature store), or a list of views."""
+"""Type of X: one array or DataFrame, a mapping of views (or an xarray Dataset or feature store), or a list of views."""
 Outputs: TypeAlias = ArrayLike | RowSource | Sparse | Sequence[Collection[Hashable]]
-"""y: labels of 0 and 1, classes, numbers, or lists and sets of labels."""
+"""Type of y: labels of 0 and 1, classes, numbers, or lists or sets of labels."""
 RowWeights: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | None
-"""sample_weight: a number for every sample, or such by view."""
+"""Type of sample_weight: one number per sample, or a mapping from view to such numbers."""
 ClassWeight = Literal["balanced"] | dict[Any, float] | None
-"""Weights of classes."""
+"""Type of class_weight."""
 
 
 def given_views(X: Any) -> dict[str, Any] | None:
@@ -174,16 +175,16 @@ def given_views(X: Any) -> dict[str, Any] | None:
         return {str(key): view for key, view in X.items()}
     if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
         return {f"view{i}": view for i, view in enumerate(X)}
-    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # not a Series
+    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # a Series has no columns
         return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
     return None
 
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
-    """Return several views as a mapping of unread rows in the order of the first table, or None if X is one view."""
+    """Return several views as a mapping of unread rows ordered as the first table, or None if X is one view."""
     found = given_views(X)
     if found is not None:
-        # before tables of libraries without an index become pandas' own, which have one
+        # Look up the index first: conversion to pandas adds an index to tables that have none.
         labels = row_labels(X)
         return {name: plain(_ordered(view, f"view {name!r}", labels)) for name, view in found.items()}
     return None if (table := as_frame(X)) is None else _of_table(table)
@@ -191,33 +192,33 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Labels of the rows of a table: its index."""
+    """Row labels of a table, that is, its index."""
 
     index: Any  # a pandas Index
-    owner: str  # for messages
+    owner: str  # name of the table in messages
 
     @property
     def counts(self) -> bool:
-        """Whether the labels only count the rows, as those of a table without an index of its own."""
-        step = getattr(self.index, "step", None)  # of a RangeIndex
+        """Whether the labels are the default row numbers 0, 1, 2, ..."""
+        step = getattr(self.index, "step", None)  # only a RangeIndex has a step
         return step == 1 and self.index.start == 0
 
 
 def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
-    """Return the labels of the rows of X, of several views those of the first table, or None if X is no table."""
+    """Return the row labels of X (of the first table if X is several views), or None if there is no table."""
     views = given_views(X)
     if views is not None:
         found = (row_labels(view, f"view {name!r}") for name, view in views.items())
         return next((labels for labels in found if labels is not None), None)
-    if hasattr(X, "dims"):  # of xarray
+    if hasattr(X, "dims"):  # an xarray object
         index = X.indexes.get(X.dims[0])
-    else:  # the index of a dask DataFrame is not in memory, and that of a list is a method
+    else:  # ignore dask DataFrames, whose index is not in memory, and lists, where `index` is a method
         index = None if hasattr(X, "__dask_graph__") else getattr(X, "index", None)
     return RowLabels(index, owner) if hasattr(index, "is_unique") else None
 
 
 def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-    """Order labels and weights as the rows of X: tables by their index, arrays by position.
+    """Order the rows of y and sample_weight as in X: tables by their index, arrays by position.
 
     y (n, L); sample_weight (n,)
     """
@@ -230,17 +231,17 @@ def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
 
 
 def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
-    """Order the rows of a table by labels, if its own are a permutation of them; tables with other labels stay as they are."""
+    """Order the rows of a table by `labels` if its own labels are a permutation; ignore unrelated labels."""
     own = row_labels(part, what) if labels is not None else None
     if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
         return part
     alike = own.index.nlevels == labels.index.nlevels
     known = own.index.isin(labels.index) if alike else np.zeros(len(own.index), bool)
     if not known.any():
-        return part  # labels of another kind
+        return part  # unrelated labels
     if not (known.all() and own.index.is_unique and labels.index.is_unique):
         if own.counts or labels.counts:
-            return part  # one of them has no index of its own
+            return part  # one of the tables only has default row numbers
         repeated = known.all() and labels.index.isin(own.index).all()
         reason = "the same labels, repeated and in another order" if repeated else "only some labels in common"
         raise UserError(
@@ -250,15 +251,15 @@ def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
     place = own.index.get_indexer(labels.index)
     if own.counts or labels.counts:
         warn_caller(
-            f"rows of {what} are paired with {labels.owner} by their indices, one of which only counts rows; to pair rows by "
-            "position, pass reset_index(drop=True) of both"
+            f"rows of {what} are paired with {labels.owner} by their indices, one of which only numbers the rows; to "
+            "pair rows by position, pass reset_index(drop=True) of both"
         )
     log.info("%s: its rows are ordered by the index of %s", what, labels.owner)
     return part.iloc[place] if hasattr(part, "iloc") else part[place]
 
 
 def without_labels(X: Any) -> Any:
-    """Remove the labels of rows, so that rows are paired by position.
+    """Remove row labels so that rows are paired by position.
 
     X (n, d)
     """
@@ -270,7 +271,7 @@ def without_labels(X: Any) -> Any:
 
 
 def plain(X: Any) -> Any:
-    """Rows of other libraries as those that are read everywhere: tables as pandas', arrays as NumPy's; others as they are."""
+    """Convert tables of other libraries to pandas and arrays to NumPy; return other objects unchanged."""
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "dims"):
         return X
     table = as_frame(X)
@@ -278,7 +279,7 @@ def plain(X: Any) -> Any:
 
 
 def _of_table(table: Any) -> dict[str, Any] | None:
-    """Columns of vectors as views by their names, what is left as one; None where there is no such column."""
+    """Return each column of vectors as a view and the other columns as one view; None without a column of vectors."""
     listed, left = vectors("X", table)
     if not listed:
         return None
@@ -288,20 +289,20 @@ def _of_table(table: Any) -> dict[str, Any] | None:
 
 
 def is_rows(dataset: Any, array: Any) -> bool:
-    """Tell whether a variable of an xarray Dataset is a view: numbers, samples x features, and no labels."""
+    """Return whether a variable of an xarray Dataset is a view: numeric, samples x features, and not named "labels"."""
     samples = "sample" if "sample" in dataset.dims else next(iter(dataset.dims))
     return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
-    """Cut one array into views.
+    """Split one array into views.
 
     X (n, d)
     """
     if as_views(X) is not None:
-        raise UserError(f"X has views by itself, and views={views!r} name columns; pass one array, or views=None")
+        raise UserError(f"X already has views, but views={views!r} selects columns of one array; pass views=None")
     if not isinstance(views, Mapping):
-        raise UserError(f"views = {views!r}; pass a mapping of names to slices, numbers or names of columns")
+        raise UserError(f"views = {views!r}; pass a mapping of names to slices, column indices or column names")
     table = X if hasattr(X, "shape") and len(X.shape) == 2 else np.asarray(X)
     return {str(name): _columns(str(name), table, columns) for name, columns in views.items()}
 
@@ -309,7 +310,7 @@ def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
 def _columns(name: str, X: Any, columns: Columns) -> Any:
     named = not isinstance(columns, slice) and any(isinstance(column, str) for column in columns)
     if named and not hasattr(X, "columns"):
-        raise UserError(f"view {name!r} names columns, but X is no DataFrame; pass a slice or numbers of columns")
+        raise UserError(f"view {name!r} has column names, but X is not a DataFrame; pass a slice or column indices")
     try:
         if named:
             return X[list(columns)]  # type: ignore[arg-type]
@@ -320,11 +321,13 @@ def _columns(name: str, X: Any, columns: Columns) -> Any:
             X[:, where] if hasattr(X, "ndim") and not scipy.sparse.issparse(X) else scipy.sparse.csr_array(X)[:, where]
         )
     except (KeyError, IndexError) as error:
-        raise UserError(f"view {name!r}: X has no such columns ({error}); it has {X.shape[1]}") from error
+        raise UserError(
+            f"view {name!r}: X does not have these columns ({error}); pass some of its {X.shape[1]} columns"
+        ) from error
 
 
 def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
-    """Rows and columns of a kernel matrix, unread where it is not in memory."""
+    """Select rows and columns of a kernel matrix, lazily if it is not in memory."""
     if not isinstance(view, np.ndarray) and not scipy.sparse.issparse(view) and not hasattr(view, "compute"):
         import dask.array as da
 
@@ -334,11 +337,11 @@ def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
 
 
 def pick_rows(view: Rows, key: RowKey) -> Rows:
-    """Pick rows of a view, as a row source; what is not in memory stays unread.
+    """Select rows of a view as a row source, without reading data that is not in memory.
 
     view (n, d) -> (m, d)
     """
-    # a square may be a kernel matrix, whose rows have to tell which of its columns are theirs, as a subset does
+    # A square view may be a kernel matrix. A Subset keeps the row indices, which are needed to select its columns.
     square = view.shape[0] == view.shape[1]
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))

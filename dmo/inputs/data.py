@@ -1,6 +1,6 @@
-"""What a fit has read: rows, labels or outputs, which of them are known, and how often every sample counts.
+"""Validated input of a fit: views, labels or regression targets, the mask of known entries, and sample weights.
 
-Weights are always there, so that no method has one way for samples that count alike and another for those that do not.
+Weights are always present, so that a method needs only one code path for weighted and unweighted samples.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from dmo.labels.label_kernels import label_directions
 
 log = logging.getLogger("dmo")
 LABEL_WEIGHTS = "labels"
-"""Key of the labels' weights in a mapping of weights by view."""
+"""Key of the label weights in a mapping from view to sample weights."""
 
 
 @dataclass(frozen=True)
 class SampleWeights:
-    """How often every sample counts in every view and in the labels.
+    """Sample weights for each view and for the labels.
 
     views, labels (n,); entries (n, L)
     """
 
-    views: dict[str, np.ndarray]  # (n,): at least 0; 0 where the view lacks the sample
-    labels: np.ndarray  # (n,): at least 0
+    views: dict[str, np.ndarray]  # (n,): non-negative; 0 if the sample is missing from the view
+    labels: np.ndarray  # (n,): non-negative
     entries: np.ndarray | EntryRows | None = None
     before: SampleWeights | None = None
 
     @property
     def ones(self) -> bool:
-        """Whether every sample counts once, in every view and for every label."""
+        """Whether all weights are 1, for every view and every label."""
         return self.entries is None and all((own == 1).all() for own in (self.labels, *self.views.values()))
 
     @property
     def plain(self) -> SampleWeights:
-        """Without the weights of classes."""
+        """Sample weights without class weights."""
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
@@ -73,14 +73,15 @@ class SampleWeights:
 
         -> (n,)
         """
-        # The space has seen all labels anyway. Whole numbers count copies, of which one is left out as of repeated rows.
+        # An integer weight means repeated rows. Leaving one of them out removes 1 / weight of the sample; the space
+        # itself is learned from all labels anyway.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
         return 1.0 / np.maximum(counts, 1.0)
 
     def of_views(self, views: Sequence[str]) -> np.ndarray:
-        """Look up the weights of samples in views whose kernels are one.
+        """Return the sample weights of views that share one combined kernel; they must be equal.
 
         -> (n,)
         """
@@ -88,13 +89,13 @@ class SampleWeights:
         for view in views[1:]:
             if not np.array_equal(self.views[view], first):
                 raise UserError(
-                    f"views {views[0]!r} and {view!r} have different samples or weights, which one combined kernel "
-                    f"cannot take; take combine='predictions'"
+                    f"views {views[0]!r} and {view!r} have different samples or weights, which a combined kernel does "
+                    f"not support; use combine='predictions'"
                 )
         return first
 
     def rows(self, index: np.ndarray) -> SampleWeights:
-        """Take those of some samples.
+        """Select the weights of some samples.
 
         index (m,)
         """
@@ -107,14 +108,14 @@ class SampleWeights:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Views, labels or outputs, and how often every sample counts in each of them.
+    """Views, labels or regression targets, and the sample weights of each.
 
     Y (n, L); known (n, L)
     """
 
     views: Mapping[str, Rows]
-    weights: SampleWeights  # those of the labels are 0 where none of the sample is known
-    Y: Any = None  # labels of 0 and 1, or outputs as they are learned; CSR of very many; None: nothing was read from y
+    weights: SampleWeights  # label weights are 0 for samples without a known label
+    Y: Any = None  # labels of 0 and 1 (CSR if there are very many) or scaled regression targets; None without targets
     known: Any = None  # an array or `KnownRows`; None: all labels of samples of positive weight are known
 
     @classmethod
@@ -126,12 +127,12 @@ class Data:
         known: Any = None,
         passive: bool = False,
     ) -> Self:
-        """Join what is known of labels and views; samples without a label count in views where they are `passive`.
+        """Combine views, labels and weights; view weights of samples without a known label are 0 unless `passive`.
 
         Y, known (n, L); weights (n,)
         """
         n = sample_count(views)
-        ones = np.broadcast_to(1.0, n)  # one number in memory
+        ones = np.broadcast_to(1.0, n)  # stores a single number
         if weights is None and known is None:
             return cls(views, SampleWeights(dict.fromkeys(views, ones), ones), Y)
         if not isinstance(weights, SampleWeights):
@@ -151,50 +152,50 @@ class Data:
 
     @property
     def n(self) -> int:
-        """Count the samples."""
+        """Number of samples."""
         return sample_count(self.views)
 
     @property
     def only(self) -> tuple[str, Rows]:
-        """The one view's name, and its rows."""
+        """Name and rows of the only view."""
         return only_view(self.views)
 
     @cached_property
     def complete(self) -> bool:
-        """Whether all labels and views of all samples are known, each once."""
+        """Whether nothing is missing and all weights are 1."""
         return self.known is None and self.weights.ones
 
     @property
     def often(self) -> np.ndarray | None:
-        """How often samples count in the one view (n); None: each once."""
+        """Sample weights of the only view (n), or None if all are 1."""
         found = next(iter(self.weights.views.values()))
         return None if (found == 1).all() else found
 
     @property
     def any_weight(self) -> np.ndarray:
-        """Whether some view has the sample with a positive weight (n)."""
+        """Mask of the samples with a positive weight in some view (n)."""
         return np.any([own > 0 for own in self.weights.views.values()], axis=0)
 
     @property
     def labeled(self) -> np.ndarray:
-        """Numbers of the samples with a known label and a view."""
+        """Indices of the samples with a known label and a view."""
         return np.flatnonzero(self.any_weight & (self.weights.labels > 0))
 
     @property
     def n_labeled(self) -> float:
-        """How many samples have a known label, by their weights."""
+        """Total weight of the samples with a known label."""
         return float(self.n if self.complete else self.weights.labels[self.any_weight].sum())
 
     @property
     def counts(self) -> Any:
-        """How often every label of a sample counts (n x L), beside the sample's weight; None: all once."""
+        """Weights of the label entries (n x L), to be multiplied by the sample weights; None if all are 1."""
         if self.weights.entries is None:
             return self.known
         return self.weights.entries if self.known is None else ProductRows(self.weights.entries, self.known)
 
     @property
     def answers(self) -> Any:
-        """y as another fit reads it: labels, NaN or masked where they are unknown (n x L)."""
+        """The target in the form of an argument `y` of fit: unknown entries are NaN or masked (n x L)."""
         if self.known is None:
             return self.Y
         if isinstance(self.Y, LabelRows) and isinstance(self.known, KnownRows):
@@ -205,9 +206,9 @@ class Data:
 
     @cached_property
     def frequency(self) -> np.ndarray:
-        """How often labels are carried where they are known (L)."""
+        """Weighted fraction of positives among the known entries of each label (L)."""
         Y = self.Y
-        if self.complete:  # without the copy in float64 that a product takes
+        if self.complete:  # avoids the float64 copy that a matrix product creates
             return np.asarray(Y.mean(axis=0), np.float64)
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:
@@ -216,7 +217,7 @@ class Data:
         return np.divide(carried, total, out=np.zeros(Y.shape[1]), where=total > 0)
 
     def decided(self, rows: np.ndarray) -> np.ndarray | None:
-        """Look up how often the labels of some samples count in decisions, which are of classes as they are.
+        """Return the weights of label entries for learning decisions, without class weights; None if all are 1.
 
         rows (m,) -> (m, L)
         """
@@ -229,7 +230,7 @@ class Data:
         return None if (counts == 1).all() else counts
 
     def held(self) -> Data:
-        """The same with labels and weights of entries as arrays, for engines that solve for all samples at once."""
+        """Convert labels and entry weights to arrays, for engines that solve for all samples at once."""
         arrays: Any = {
             name: np.asarray(part) for name in ("Y", "known") if isinstance(part := getattr(self, name), EntryRows)
         }
@@ -239,7 +240,7 @@ class Data:
         return replace(self, weights=weights, **arrays) if arrays or weights is not self.weights else self
 
     def rows(self, index: np.ndarray) -> Data:
-        """Take some samples.
+        """Select some samples.
 
         index (m,)
         """
@@ -250,12 +251,12 @@ class Data:
 
 
 def read_complete(estimator: Any, views: Mapping[str, Rows], y: Any) -> Data:
-    """Read labels, all of which are known, of samples that count once."""
+    """Read labels without missing values and without sample weights."""
     return Data.of(views, check_labels(estimator, y, sample_count(views), dtype=np.uint8))
 
 
 def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-    """Read labels of one view's samples, some of which have none."""
+    """Read the labels of one view; some samples may be unlabeled."""
     n = sample_count(views)
     Y, known = check_known_labels(estimator, y, n)
     return Data.of(views, Y, weights, None if known.all() else known[:, None], passive=True)
@@ -269,9 +270,9 @@ def read_labels(
     wanted: Mapping[str, bool],
     passive: bool = False,
 ) -> Data:
-    """Read labels or real outputs, single ones of which may be unknown; labels are sparse if that is smaller.
+    """Read labels or regression targets with optional unknown entries; sets the attributes of `check_labels`.
 
-    `wanted`: what is asked for that needs dense labels. Learned as by `check_labels`.
+    `wanted` maps names of features that need dense labels to whether they are used.
     """
     n = sample_count(views)
     estimator.outputs_ = None
@@ -294,7 +295,9 @@ def read_labels(
             "an unknown label": known is not None,
         } | dict(wanted)
         for what in (what for what, needed in asked.items() if needed):
-            raise UserError(f"{what} needs dense labels, and these are {Y.shape[1]}; pass fewer, or go without it")
+            raise UserError(
+                f"{what} needs dense labels, and these are {Y.shape[1]} sparse ones; pass fewer labels, or leave it out"
+            )
         return Data.of(views, note_many(Y), given, passive=passive)
     if dense:
         Y, known = densified(Y), densified(known)
@@ -310,15 +313,15 @@ def read_labels(
 def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Log how a fit treats sparse labels for which `are_many` holds."""
     log.info(
-        "%d labels are learned from their sparse matrix: no probabilities are learned, and predict gives every sample as "
-        "many labels as a training sample has on average",
+        "%d labels are kept as a sparse matrix: no probabilities are learned, and predict returns as many labels per "
+        "sample as a training sample has on average",
         Y.shape[1],
     )
     return Y
 
 
 def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, np.ndarray | None]:
-    """Take labels as they are, or very many sparse ones in the directions V (L x q) in which they vary most.
+    """Project very many sparse labels onto right singular vectors V (L x q); return other labels unchanged.
 
     Y (n, L) -> (n, L) or (n, q); V
     """
@@ -331,11 +334,11 @@ def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, 
 def check_weights(
     sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows], by_entry: bool = False
 ) -> SampleWeights | None:
-    """Read the weights of samples, together with what the views lack.
+    """Validate the sample weights of each view, and set them to 0 for samples missing from the view.
 
     sample_weight (n,); views (n, d)
     """
-    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has read them
+    if isinstance(sample_weight, SampleWeights):  # already validated by an outer fit
         return sample_weight
     n = next(iter(views.values())).shape[0]
     known = {view: presence(source) for view, source in views.items()}
@@ -346,14 +349,16 @@ def check_weights(
     if isinstance(sample_weight, Mapping):
         unknown = [view for view in sample_weight if view not in given]
         if unknown:
-            raise UserError(f"sample_weight names {unknown[0]!r}, the views are {list(views)}; name these, or 'labels'")
+            raise UserError(
+                f"sample_weight names {unknown[0]!r}, the views are {list(views)}; use names of views, or 'labels'"
+            )
         given = dict.fromkeys(given, 1.0) | dict(sample_weight)
         matrix = _numbers(given[LABEL_WEIGHTS])
         if matrix.ndim == 2:
             if not by_entry:
                 raise UserError(
-                    "sample_weight of the labels is a matrix, which only MultiViewRidge of dense labels takes; pass one "
-                    "weight a sample"
+                    "sample_weight of the labels is a matrix, which only MultiViewRidge with dense labels supports; "
+                    "pass one weight per sample"
                 )
             entries = _checked(matrix, (n, matrix.shape[1]))
             given |= {LABEL_WEIGHTS: entries.any(axis=1)}
@@ -365,7 +370,7 @@ def check_weights(
         if not own.any():
             what = "labels" if view == LABEL_WEIGHTS else f"view {view!r}"
             raise TooFewSamples(
-                f"{what}: the weights of all samples are zero; leave the view out, or give it some samples"
+                f"{what}: the weights of all samples are zero; leave the view out, or set some of its weights above 0"
             )
     if all((own == 1).all() for own in weights.values()) and (entries is None or (entries == 1).all()):
         return None
@@ -376,7 +381,7 @@ def check_weights(
 def with_class_weights(
     given: SampleWeights | None, class_weight: ClassWeight, estimator: BaseEstimator, Y: np.ndarray
 ) -> SampleWeights | None:
-    """Multiply the weights of samples by those of their classes; of label matrices see `with_label_weights`.
+    """Multiply sample weights by class weights of a multiclass target; `with_label_weights` handles label matrices.
 
     Y (n, L)
     """
@@ -402,13 +407,14 @@ def with_label_weights(
     Y: Any,
     known: Any,
 ) -> SampleWeights | None:
-    """Multiply the weights of the entries of a label matrix by those of carrying the label or not.
+    """Multiply the entry weights of a label matrix by the class weights of its positives and negatives.
 
     Y, known (n, L)
     """
     if given is not None and given.entries is not None and given.entries.shape != Y.shape:
         raise UserError(
-            f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight an entry"
+            f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight per "
+            f"entry"
         )
     if class_weight is None or not estimator.multilabel_:
         return given
@@ -434,7 +440,7 @@ def with_label_weights(
 def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: str) -> np.ndarray:
     unknown = [name for name in class_weight if name not in names]
     if unknown:
-        raise UserError(f"class_weight names {unknown[0]!r}, the {what} are {names}")
+        raise UserError(f"class_weight names {unknown[0]!r}, the {what} are {names}; use some of these")
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
@@ -443,19 +449,19 @@ def check_common_weights(sample_weight: RowWeights | SampleWeights, views: Mappi
 
     sample_weight (n,); views (n, d)
     """
-    if isinstance(sample_weight, SampleWeights):  # of a fit within another, which has validated them
+    if isinstance(sample_weight, SampleWeights):  # already validated by the outer fit
         return sample_weight
     weights = check_row_weights(sample_weight, sample_count(views))
     return None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
 
 
 def of_views(weights: SampleWeights | None) -> Mapping[str, np.ndarray] | None:
-    """Look up the sample weights of every view, without class weights; None if every sample counts once."""
+    """Return the sample weights of each view without class weights, or None if there are no weights."""
     return None if weights is None else weights.plain.views
 
 
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
-    """Read the weights of samples that all views and the labels have in common.
+    """Validate sample weights shared by all views and the labels; return None if all are 1.
 
     sample_weight (n,) -> (n,)
     """
@@ -463,11 +469,12 @@ def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
         return None
     if isinstance(sample_weight, Mapping):
         raise UserError(
-            "sample_weight has a weight for every view, which KGHA, MultiViewRidge and MultiSetCCA take; pass one a sample"
+            "sample_weight is a mapping by view, which only KGHA, MultiViewRidge and MultiSetCCA support; pass one "
+            "weight per sample"
         )
     weights = _weights(sample_weight, n)
     if not weights.any():
-        raise TooFewSamples("the weights of all samples are zero; give some of them a weight above 0")
+        raise TooFewSamples("the weights of all samples are zero; set some of them above 0")
     return None if (weights == 1).all() else weights
 
 
@@ -480,14 +487,14 @@ def _numbers(given: Any) -> np.ndarray:
     try:
         return np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise UserError("sample_weight holds what is no number; pass one number a sample") from error
+        raise UserError("sample_weight contains non-numeric values; pass one number per sample") from error
 
 
 def _checked(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if weights.shape != shape:
-        raise UserError(f"sample_weight has shape {weights.shape}, needs {shape}; pass one weight a sample")
+        raise UserError(f"sample_weight has shape {weights.shape}, needs {shape}; pass one weight per sample")
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])
-        raise UserError(f"sample_weight is {weights[at]} at sample {at[0]}; weights are finite numbers of at least 0")
+        raise UserError(f"sample_weight is {weights[at]} at sample {at[0]}; pass finite numbers of at least 0")
     return weights

@@ -1,6 +1,6 @@
-"""Labels that are read by blocks of rows: sparse or stored labels, which of them are known, and weights of their entries.
+"""Row sources for label matrices: sparse or stored labels, masks of known entries, and entry weights.
 
-Selected rows of such a source are a NumPy array, so that methods read blocks of it as they read blocks of a matrix.
+Indexing such a source returns a NumPy array, so that methods read blocks of it like blocks of a matrix.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, rows
 class EntryRows(ByRows):
     """Base class of row sources that describe a label matrix; selected rows are NumPy arrays."""
 
-    __array_ufunc__ = None  # NumPy leaves `weights @ labels` to `__rmatmul__`
+    __array_ufunc__ = None  # makes NumPy use `__rmatmul__` for `weights @ labels`
     ndim = 2
     shape: Any  # (n, L)
-    dtype: Any  # of the entries
+    dtype: Any  # data type of the entries
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
         """Read the rows of a slice, or rows by their indices."""
         raise NotImplementedError
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        if isinstance(where, tuple):  # scikit-learn asks for [rows, ...]
+        if isinstance(where, tuple):  # scikit-learn indexes with [rows, ...]
             return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
             return self.read(where)
@@ -52,33 +52,33 @@ class EntryRows(ByRows):
 
 
 def picked(part: Any, index: np.ndarray) -> Any:
-    """Select rows of an array or of a row source in the form that they have."""
+    """Select rows of an array or a row source without changing its type."""
     if isinstance(part, EntryRows):
         return part.take(index)
     return part[index] if isinstance(part, np.ndarray) or scipy.sparse.issparse(part) else Subset(part, index)
 
 
 def row_parts(labels: Any, index: np.ndarray) -> Block:
-    """Read rows of labels, as CSR if that is their form."""
+    """Read rows of labels; sparse labels are returned as CSR."""
     return rows(picked(getattr(labels, "source", labels), index))
 
 
 def densified(part: Any) -> Any:
-    """Convert labels, or what describes their entries, to an array; None stays."""
+    """Convert sparse labels or a label row source to an array; return None and arrays unchanged."""
     if scipy.sparse.issparse(part):
         return part.toarray()
     return np.asarray(part) if isinstance(part, EntryRows) else part
 
 
 def entry_blocks(part: Any) -> Iterator[tuple[slice, np.ndarray]]:
-    """Read a label matrix, or what describes its entries, by blocks of a bounded number of cells."""
+    """Yield slices of rows with the matching blocks of a label matrix, each with a bounded number of entries."""
     for where in cell_blocks(part.shape):
         yield where, part[where]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelRows(EntryRows):
-    """Labels of 0 and 1 that are sparse or in a store: passes read blocks of `source`, all others read arrays.
+    """Labels of 0 and 1 that are sparse or in a store (`source`); indexing returns arrays.
 
     source (n, L)
     """
@@ -92,12 +92,12 @@ class LabelRows(EntryRows):
 
     @property
     def dtype(self) -> np.dtype:
-        """The source's."""
+        """Data type of the source."""
         return self.source.dtype
 
     @property
     def chunks(self) -> Any:
-        """The source's, if it has some."""
+        """Chunks of the source, or None."""
         return getattr(self.source, "chunks", None)
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ class LabelRows(EntryRows):
 
 @dataclass(frozen=True, eq=False)
 class KnownRows(EntryRows):
-    """Which entries of a label matrix are known, stored as the sparse matrix of those that are not.
+    """Mask of the known entries of a label matrix, stored as the sparse matrix of unknown entries.
 
     missing (n, L), CSR without stored zeros
     """
@@ -160,7 +160,7 @@ class KnownRows(EntryRows):
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts(EntryRows):
-    """Weights of the entries of a label matrix: `carried` where a sample has the label, otherwise `lacked`.
+    """Class weights of the entries of a label matrix: `carried` for positives, `lacked` for negatives.
 
     labels (n, L); carried, lacked (L,)
     """
@@ -182,7 +182,7 @@ class ClassCounts(EntryRows):
 
 @dataclass(frozen=True, eq=False)
 class ProductRows(EntryRows):
-    """Product of two matrices entry by entry, computed when rows are read.
+    """Elementwise product of two matrices, computed when rows are read.
 
     first, second (n, L)
     """

@@ -1,4 +1,4 @@
-"""Parameters of estimators: what each must be, checked in one place; and whose message an error is."""
+"""Validation of estimator parameters, and error messages that begin with the name of the estimator."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
 
 KEPT: ContextVar[ExitStack] = ContextVar("kept")
-"""What the innermost public method of an estimator keeps until its end."""
+"""Resources that the innermost running public method of an estimator releases when it returns."""
 
 
 def named(method: Method) -> Method:
-    """Make a method of a `Named` object begin its user's errors with that object's title."""
-    # Code below it speaks of views, labels and parameters alone. A message that has its name already is left as it
-    # is, so that a method may call another; other exceptions are faults and stay what they are.
+    """Wrap a method of a `Named` class so that messages of its UserErrors begin with the name of the object."""
+    # Inner functions raise messages without the name of an estimator; it is added here. A message that already begins
+    # with the class name is not changed, so that methods can call each other. Other exceptions are bugs and are not
+    # changed.
 
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +50,7 @@ def named(method: Method) -> Method:
 
 
 def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Say which argument a method has not, and which one may be meant."""
+    """Raise a UserError for an unknown argument, and suggest a similar one."""
     known = inspect.signature(method).parameters
     if any(name not in known for name in given) and not any(
         found.kind is found.VAR_KEYWORD for found in known.values()
@@ -62,7 +63,7 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
 
 @contextmanager
 def naming(estimator: BaseEstimator) -> Iterator[None]:
-    """Do what `named` does for a block of code that works on an estimator, and let go of the rows that it kept."""
+    """Prefix UserErrors of a code block with the title of the estimator; release the resources in `KEPT` at its end."""
     with ExitStack() as kept:
         token = KEPT.set(kept)
         kept.callback(KEPT.reset, token)
@@ -82,7 +83,7 @@ def _titled(estimator: BaseEstimator) -> Iterator[None]:
 
 
 class Named:
-    """A class whose messages begin with its name: errors of a user in its public methods, and its warnings."""
+    """Base class that adds its name to its warnings and to the UserErrors of its public methods."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -95,7 +96,7 @@ class Named:
         return type(self).__name__
 
     def _fewer(self, name: str, wanted: int, most: int) -> int:
-        """A number as it was asked for, or with a warning as many as the data have."""
+        """Limit a number to the maximum that the data allow; warn if it is reduced."""
         if wanted > most:
             self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
         return min(wanted, most)
@@ -105,24 +106,24 @@ class Named:
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called the library, however deep the warning arose."""
+    """Issue a warning that points to the line outside dmo and scikit-learn that called the library."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)
 
 
-_ROWS = 65536  # of labels that are multiplied at a time
+_ROWS = 65536  # rows of labels in one matrix product
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a parameter must be."""
+    """Constraint on the value of a parameter."""
 
-    words: str  # the end of the sentence of a refusal
-    holds: Callable[[Any], bool]  # value -> whether it is that
-    names: tuple[str, ...] = ()  # words among the values, of which the nearest to a misspelt one is named
-    """Words among the values, of which the nearest to a misspelt one is named."""
+    words: str  # end of the error message, such as "needs a positive number"
+    holds: Callable[[Any], bool]  # returns whether a value satisfies the constraint
+    names: tuple[str, ...] = ()  # allowed strings
+    """Allowed strings; for a misspelled value, the error message suggests the most similar one."""
 
 
 def _is_number(value: Any) -> bool:
@@ -134,12 +135,12 @@ def _is_whole(value: Any) -> bool:
 
 
 def at_least(least: int) -> Need:
-    """Need a whole number of at least `least`."""
+    """Return the constraint "integer of at least `least`"."""
     return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
 
 
 def one_of(*known: object) -> Need:
-    """Need one of a few values."""
+    """Return the constraint "one of the given values"."""
     return Need(
         f"known: {', '.join(map(repr, known))}",
         lambda value: any(isinstance(value, type(option)) and value == option for option in known),
@@ -148,7 +149,7 @@ def one_of(*known: object) -> Need:
 
 
 def optional(need: Need) -> Need:
-    """Need what another need asks for, or None."""
+    """Extend a constraint so that None is allowed."""
     return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value), need.names)
 
 
@@ -178,7 +179,7 @@ SEED = optional(at_least(0))
 
 
 def check_parameter(name: str, value: object, need: Need) -> Any:
-    """Check one parameter."""
+    """Validate one parameter and return its value."""
     if not need.holds(value):
         near = get_close_matches(value, need.names, 1) if isinstance(value, str) else []
         raise UserError(f"{name} = {value!r}; {need.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -186,7 +187,7 @@ def check_parameter(name: str, value: object, need: Need) -> Any:
 
 
 def needs_of(kind: Any) -> dict[str, Need]:
-    """Parameter -> what it must be, of an estimator and its objects ("graph__tau"); the class may need other than they do."""
+    """Return the constraints of all parameters, including nested ones; those of the class have priority."""
     own, common = kind._get_param_names(), getattr(kind, "_common", {})
     found: dict[str, Need] = {name: common[name] for name in own if name in common}
     for part in parts_of(kind):
@@ -196,9 +197,9 @@ def needs_of(kind: Any) -> dict[str, Need]:
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Check every parameter in the tables `_needs` of an estimator's class and of its objects.
+    """Validate all parameters listed in the tables `_needs` of an estimator class and of its parameter objects.
 
-    One that is given per view is checked where the views are known.
+    Values per view are validated later, by `per_view`, when the names of the views are known.
     """
     kind: Any = type(estimator)
     flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
@@ -208,18 +209,20 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
 
 def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
-    """Spread a parameter over views."""
+    """Convert a parameter to a mapping from view to value."""
     if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
         for view in views:
             if view not in value:
-                raise UserError(f"{name} has no entry for view {view!r}; give one per view: {list(views)}")
+                raise UserError(f"{name} has no entry for view {view!r}; pass one per view: {list(views)}")
         for view in value:
             if view not in views:
-                raise UserError(f"{name} has an entry for {view!r}, which is no view; give one per view: {list(views)}")
+                raise UserError(
+                    f"{name} has an entry for {view!r}, which is not a view; pass one per view: {list(views)}"
+                )
         given = {view: value[view] for view in views}
     elif isinstance(value, (list, tuple)):
         if len(value) != len(views):
-            raise UserError(f"{name} has {len(value)} entries for {len(views)} views; give one per view")
+            raise UserError(f"{name} has {len(value)} entries for {len(views)} views; pass one per view")
         given = dict(zip(views, value, strict=True))
     else:
         if need is not None:
@@ -232,14 +235,17 @@ def per_view(name: str, value: object, views: Sequence[str], need: Need | None =
 
 
 def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
-    """Refuse a parameter that is set and that the method in use does not take."""
+    """Raise a UserError if a parameter is set that the selected method does not use."""
     for name in names:
         if flat(estimator)[name] is not None and name not in uses:
             raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
 
 
 def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
-    """Count components: a whole number, or a share of the labels, at most the rank of the centered labels."""
+    """Return the number of components; `wanted` is an integer or a fraction of the number of labels.
+
+    A fraction yields at most the rank of the centered labels.
+    """
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
             raise TooFewSamples(
@@ -247,19 +253,19 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
             )
         return int(wanted)
     if not (_is_number(wanted) and 0 < wanted <= 1):
-        raise UserError(f"n_components = {wanted!r}; needs a whole number, or a share of the labels in (0, 1]")
+        raise UserError(f"n_components = {wanted!r}; needs a whole number, or a fraction of the labels in (0, 1]")
     return max(1, min(round(wanted * n_labels), label_rank, n - 1))
 
 
 def label_rank(Y: np.ndarray) -> int:
-    """Work out the rank of centered labels.
+    """Compute the rank of the centered labels.
 
     Y (n, L)
     """
     blocks = row_blocks(len(Y), _ROWS)
     if len(Y) > Y.shape[1] and all(((Y[where] == 0) | (Y[where] == 1)).all() for where in blocks):
-        # sums of whole numbers are exact, and of 0 and 1 no two columns are so near that squares could not tell them
-        # apart: a tenth of the time of singular values
+        # For labels of 0 and 1, the Gram matrix is exact and distinct columns are far enough apart that squaring does
+        # not change the numerical rank. This takes a tenth of the time of a singular value decomposition.
         gram, sums = np.zeros((Y.shape[1], Y.shape[1])), Y.sum(axis=0, dtype=np.float64)
         for where in blocks:
             part = Y[where].astype(np.float64)

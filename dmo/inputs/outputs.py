@@ -1,7 +1,8 @@
-"""Labels and outputs y, read once, for what an estimator learns from.
+"""Validation of the target y: labels, classes or regression targets.
 
-`check_labels`: 0/1 labels or classes. `check_known_labels`: the same, where some samples' are not known.
-`check_outputs`: real numbers. `check_label_factor`: whatever a label kernel compares.
+`check_labels` reads labels of 0 and 1, classes or label sets. `check_known_labels` also accepts unlabeled samples, and
+`check_partial_labels` single unknown entries. `check_outputs` reads regression targets, and `check_label_factor` the
+input of a label kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
 _MANY = 4096
-"""Labels above which sparse labels are learned without matrices of labels x labels."""
+"""Number of labels above which sparse labels stay sparse, because matrices of labels x labels are too large."""
 
 
 def check_labels(
@@ -44,13 +45,13 @@ def check_labels(
     classes: Iterable[Any] | None = None,
     dtype: type[np.generic] = np.float64,
 ) -> np.ndarray:
-    """Read the labels of n samples as 0 and 1.
+    """Convert the labels of n samples to a matrix of 0 and 1.
 
     y (n, L) -> (n, L)
     """
-    # With `reset`, what the columns stand for is learned, else compared: `classes_` (L), the classes, the labels'
-    # names or 0..L-1; `multilabel_`, False for a vector of classes; `label_names_`, a list, where labels have names;
-    # `label_dtype_`, the type of a matrix, by name.
+    # With `reset`, set the attributes that describe the columns; otherwise compare y with them. `classes_` (L,) are the
+    # classes, the names of the labels, or 0..L-1. `multilabel_` is False for a vector of classes. `label_names_` is a
+    # list if the labels have names. `label_dtype_` is the name of the data type of a matrix.
     values, names = _read(y, n)
     if isinstance(values, list):
         return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
@@ -61,11 +62,11 @@ def check_labels(
 
 
 def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read labels of n samples of which some are not known, learned as by `check_labels`.
+    """Read the labels of n samples, some of them unlabeled; sets the attributes of `check_labels`.
 
     y (n, L) -> labels (n, L); known (n,)
     """
-    # Not known are the labels of a sample whose class is -1, NaN or None, or whose row is wholly -1 or NaN.
+    # A sample is unlabeled if its class is -1, NaN or None, or if all entries of its row are.
     values, names = _read(y, n)
     values = values if isinstance(values, list) else _class_vector(values)
     if isinstance(values, list):
@@ -86,7 +87,7 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
         if not known.all() and len(set(values[known].tolist())) == 1:
             alone = values[known].tolist()[0]
             raise TooFewSamples(
-                f"y has the class {alone!r} alone beside unknown ones (-1, NaN); pass classes from 0 on"
+                f"y has only the class {alone!r}, and -1 or NaN for unlabeled samples; pass classes numbered from 0"
             )
         part = _from_classes(estimator, values[known], True, False, None)
     else:
@@ -97,9 +98,9 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
 
 
 def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True) -> tuple[Any, Any]:
-    """Read the labels of n samples, of which single entries may be unknown, learned as by `check_labels`.
+    """Read the labels of n samples with optional unknown entries; sets the attributes of `check_labels`.
 
-    y (n, L) -> labels, CSR if y is; known, an array or `KnownRows`, None: all (n, L)
+    y (n, L) -> labels (n, L), CSR if y is sparse; known (n, L), an array or `KnownRows`, or None if all are known
     """
     y = rows(y.source) if isinstance(y, LabelRows) else y
     if scipy.sparse.issparse(y) and cast(Any, y).shape[1] > 1:
@@ -113,7 +114,7 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
-    # bytes stay the array that was given: of 10 million samples every copy of 100 labels is a gigabyte
+    # Do not copy a matrix of bytes: for 10 million samples and 100 labels, each copy needs a gigabyte.
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
     unknown = None if unknown is None or not unknown.any() else unknown
@@ -122,12 +123,12 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     if unknown is None:
         return labels, None
     known = np.logical_not(unknown, out=unknown)
-    known |= labels > 0  # an ancestor of a label that is there
+    known |= labels > 0  # ancestors of a positive label are known to be positive
     return labels, known
 
 
 def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> LabelRows:
-    """Read the labels of n samples as `check_labels` does, but leave them where they are.
+    """Validate the labels of n samples as `check_labels` does, without loading them.
 
     y (n, L)
     """
@@ -140,18 +141,18 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
 
 
 def are_many(y: Any) -> bool:
-    """Tell whether labels are sparse and too many for matrices of labels x labels."""
+    """Return whether labels are sparse and too many for matrices of labels x labels."""
     return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
 def loaded_if_many(y: Any) -> Any:
-    """Load sparse labels of a store as a matrix if there are too many for matrices of labels x labels."""
+    """Load sparse labels from a store if there are too many for matrices of labels x labels; otherwise return y."""
     is_many = isinstance(y, LabelRows) and y.shape[1] > _MANY
     return rows(y.source) if is_many and scipy.sparse.issparse(rows(y.source, slice(0, 0))) else y
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
-    """Find where a matrix has NaN, None or pandas.NA.
+    """Return a mask of NaN, None and pandas.NA.
 
     values (n, q) -> (n, q)
     """
@@ -161,7 +162,7 @@ def missing_entries(values: np.ndarray) -> np.ndarray:
 
 
 def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
-    """Read real outputs of n samples.
+    """Read regression targets; returns them with a flag for vectors, and the names of the columns.
 
     y (n, L) -> outputs (n, L)
     """
@@ -173,7 +174,7 @@ def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray
         Y = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"outputs must be numbers, got {given.dtype}; for classes pass one +1/-1 column each"
+            f"outputs must be numbers, got {given.dtype}; for classes, pass one column of +1 and -1 per class"
         ) from error
     if Y.ndim > 2 or 0 in Y.shape:
         raise UserError(f"outputs have shape {Y.shape}; pass samples x outputs")
@@ -186,9 +187,9 @@ def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray
 
 
 def are_real(y: Outputs | None) -> bool:
-    """Tell whether y holds real outputs rather than labels: a matrix of floats of which one is not 0, 1, -1 or NaN.
+    """Return whether y holds regression targets: a matrix of floats with a value other than 0, 1, -1 and NaN.
 
-    A vector counts as classes, and whole numbers of an integer type as labels that should be 0 and 1.
+    A vector is read as classes, and a matrix of integers as labels.
     """
     if y is None or isinstance(y, LabelRows):
         return False
@@ -210,13 +211,13 @@ def are_real(y: Outputs | None) -> bool:
 def check_label_factor(
     estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read outputs as a factor of their kernel.
+    """Convert y to a factor F of its label kernel, F F' = kernel.
 
     weights (n,) -> factor, known (n, q)
     """
-    # For "linear": numbers, where unknown entries of a matrix (NaN, None, masked) take the mean of the column's
-    # others; a vector of classes, and lists of labels, become one column per class; what the columns stand for is
-    # learned as by `check_labels`. For another kernel: what it compares.
+    # For "linear", the factor contains the numbers of y. Unknown entries of a matrix (NaN, None, masked) are replaced
+    # by the weighted mean of the column. A vector of classes and lists of labels become one column per class, and the
+    # attributes of `check_labels` are set. For other kernels, y is passed to the kernel.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -237,7 +238,7 @@ def check_label_factor(
 
 
 def known_values(labels: Any, known: Any) -> np.ndarray:
-    """Convert labels that `check_partial_labels` read to floats, NaN where they are unknown.
+    """Convert the result of `check_partial_labels` to floats with NaN for unknown entries.
 
     labels, known (n, L) -> (n, L)
     """
@@ -248,7 +249,7 @@ def known_values(labels: Any, known: Any) -> np.ndarray:
 
 
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
-    """Warn of outputs that are constant, or the same as another.
+    """Warn about constant and duplicate outputs.
 
     Y (n, L)
     """
@@ -258,20 +259,20 @@ def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
     if constant.size:
         estimator._warn(
             f"output {constant[0]} is constant ({Y[0, constant[0]]:g}) in all samples ({constant.size} of "
-            f"{Y.shape[1]} outputs are); it teaches nothing, leave it out"
+            f"{Y.shape[1]} outputs are); it does not affect the fit, leave it out"
         )
     ordered = np.lexsort(Y)
     same = [pair for pair in itertools.pairwise(ordered) if np.array_equal(Y[:, pair[0]], Y[:, pair[1]])]
     twins = [sorted(map(int, pair)) for pair in same if not {*pair} & {*constant}]
     if twins:
         estimator._warn(
-            f"outputs {twins[0][0]} and {twins[0][1]} are the same in all samples; their errors count twice, "
+            f"outputs {twins[0][0]} and {twins[0][1]} are the same in all samples, so that their errors count twice; "
             f"leave one out"
         )
 
 
 def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
-    """(the values, NumPy of n rows or a list of n lists or sets of labels; the names of the columns of a DataFrame)."""
+    """Return y as a NumPy array of n rows or a list of n label sets, and the column names of a DataFrame or None."""
     _check_presence(y)
     y = plain(y)
     names = column_names(y)
@@ -292,7 +293,7 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     if values.ndim == 0:
         raise UserError(f"y is one value, {y!r}; pass one row per sample")
     if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
-        raise UserError("y holds complex numbers; pass real and imaginary parts as outputs of their own")
+        raise UserError("y holds complex numbers; pass real and imaginary parts as separate outputs")
     _check_rows(len(values), n)
     if values.ndim > 2:
         raise UserError(f"y has shape {values.shape}; pass samples x labels")
@@ -302,21 +303,24 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
 def _sparse_labels(
     estimator: BaseEstimator, y: Any, n: int, reset: bool
 ) -> tuple[scipy.sparse.csr_array, KnownRows | None]:
-    """Sparse labels as bytes, and which of them are known, as `check_partial_labels` reads them."""
+    """Read sparse labels as bytes, and the mask of known entries, for `check_partial_labels`."""
     _check_rows(y.shape[0], n)
     if are_many(y) and hierarchy_of(estimator) is not None:
-        raise UserError(f"a hierarchy needs dense labels, and these are {y.shape[1]}; pass fewer, or go without it")
+        raise UserError(
+            f"a hierarchy needs dense labels, and these are {y.shape[1]} sparse ones; pass fewer labels, or leave it "
+            f"out"
+        )
     given, gaps = _without_gaps(y)
     labels: Any = _from_matrix(estimator, given, None, reset, False)
     if reset:
         estimator.label_dtype_ = _type_name(y.dtype)
-    if gaps is not None:  # an ancestor of a label that is there is known
+    if gaps is not None:  # ancestors of a positive label are known to be positive
         gaps = scipy.sparse.csr_array(gaps > labels.astype(bool))
     return labels, None if gaps is None or not gaps.nnz else KnownRows(gaps)
 
 
 def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array | None]:
-    """Sparse labels, as bytes if they are 0 and 1, and the entries that are NaN; None if there are none."""
+    """Return sparse labels, as bytes if all are 0 or 1, and the mask of NaN entries or None."""
     Y = scipy.sparse.csr_array(y, copy=True)
     Y.sum_duplicates()
     missing: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
@@ -325,21 +329,21 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
         gaps = scipy.sparse.csr_array((missing, Y.indices.copy(), Y.indptr.copy()), shape=Y.shape)
         gaps.eliminate_zeros()
         Y = filled(Y)
-    if np.isin(Y.data, (0, 1)).all():  # an array of floats would take eight times as much
+    if np.isin(Y.data, (0, 1)).all():  # bytes need an eighth of the memory of floats
         Y = Y.astype(np.uint8)
     Y.eliminate_zeros()
     return Y, gaps
 
 
 def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
-    """Values and names of the columns, and where a masked array has nothing."""
+    """Return the values, the names of the columns, and the mask of a masked array or False."""
     if not isinstance(y, np.ma.MaskedArray):
         return *_read(y, n), False
     return *_read(np.ma.getdata(y), n), np.ma.getmaskarray(y)
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
-    """A column of classes as a vector, with scikit-learn's warning."""
+    """Convert a single column of classes to a vector, with scikit-learn's warning."""
     if values.ndim == 1 or values.shape[1] != 1:
         return values
     if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
@@ -371,24 +375,24 @@ def _from_sets(
     try:
         found_in_order = sorted(found)
     except TypeError as error:
-        raise UserError("labels are of several types, which have no order; pass text alone") from error
+        raise UserError("labels have several types and cannot be sorted; pass all labels as text") from error
     if reset:
         vocabulary = found_in_order if classes is None else list(classes)
         unknown = sorted(found.difference(vocabulary))
         if unknown:
-            raise UserError(f"y has label {unknown[0]!r}, which is none of classes={vocabulary}")
+            raise UserError(f"y has label {unknown[0]!r}, which is not one of classes={vocabulary}")
         if not found:
             raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
     else:
         if not hasattr(estimator, "label_names_"):
-            raise UserError("y lists labels by name, but the fit had none; pass n x L of 0 and 1")
+            raise UserError("y has names of labels, but the fit had none; pass n x L of 0 and 1")
         by_name = all(isinstance(label, str) for label in found)
         vocabulary = list(estimator.label_names_) if by_name else np.asarray(estimator.classes_).tolist()
         if grow:
             vocabulary += sorted(found.difference(vocabulary))
             _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
-    # warns of unknown labels and leaves them out
+    # MultiLabelBinarizer warns about unknown labels and ignores them.
     return _closed(estimator, MultiLabelBinarizer(classes=vocabulary).fit_transform(sets))
 
 
@@ -409,7 +413,7 @@ def _from_classes(
     if grow or classes is not None:
         unknown = np.setdiff1d(y, known)
         if unknown.size:
-            raise UserError(f"y has class {unknown[0]!r}, which is none of classes={known.tolist()}")
+            raise UserError(f"y has class {unknown[0]!r}, which is not one of classes={known.tolist()}")
     return np.asarray(y[:, None] == known[None, :])
 
 
@@ -438,24 +442,28 @@ def _from_matrix(
     if names is not None and known is not None:
         for j, (old, new) in enumerate(zip(known, names, strict=False)):
             if old != new:
-                raise UserError(f"column {j} of y is {new!r}, in the fit it was {old!r}; pass the labels in that order")
+                raise UserError(
+                    f"column {j} of y is {new!r}, in the fit it was {old!r}; pass the labels in the order of the fit"
+                )
     if grow and count < L:
         if known is None:
             _learn(estimator, np.arange(L), True, None)
         else:
             if names is None:
-                raise UserError(f"y has {L} labels, {count} of them have names; pass a DataFrame that names the others")
+                raise UserError(
+                    f"y has {L} labels without names, earlier calls had {count} with names; pass a DataFrame with names"
+                )
             _learn(estimator, names, True, names)
     return _closed(estimator, Y)
 
 
 def hierarchy_of(estimator: Any) -> Any:
-    """The hierarchy of the labels that an estimator's decoder has, or None."""
+    """Return the label hierarchy of the decoder of an estimator, or None."""
     return getattr(getattr(estimator, "decoder", None), "hierarchy", None)
 
 
 def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collection[Any]]:
-    """Lists of labels with the ancestors of each, be they labels of some sample or not."""
+    """Add to each label set the ancestors of its labels, including ancestors that occur in no sample."""
     tree = hierarchy_of(estimator)
     if tree is None or not all(isinstance(label, str) for labels in sets for label in labels):
         return sets
@@ -464,7 +472,7 @@ def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collec
 
 
 def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
-    """Labels with the ancestors of each, where they are in a hierarchy."""
+    """Set the ancestors of positive labels to 1 if the labels have a hierarchy."""
     pairs = getattr(estimator, "ancestors_", None)
     if pairs is None or not scipy.sparse.issparse(Y):
         return Y if pairs is None else with_ancestors(Y, pairs)
@@ -475,7 +483,7 @@ def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
 
 
 def _type_name(dtype: np.dtype) -> str:
-    return dtype.name if dtype.itemsize <= 8 else "float64"  # a model names no wider type
+    return dtype.name if dtype.itemsize <= 8 else "float64"  # saved models do not support wider types
 
 
 def _binary(
@@ -484,7 +492,7 @@ def _binary(
     row_numbers: np.ndarray | None = None,
     unknown: np.ndarray | None = None,
 ) -> Any:
-    """Y as bytes, 0 where it is `unknown`; `row_numbers` of a part of the rows, for messages."""
+    """Convert labels to bytes, 0 if `unknown`; messages use `row_numbers` if Y is a subset of the rows."""
     if scipy.sparse.issparse(Y):
         bad = np.flatnonzero((Y.data != 0) & (Y.data != 1))
         if bad.size:
@@ -501,7 +509,7 @@ def _binary(
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
-        if whole and block.view(np.uint8).max(initial=0) <= 1:  # one look, and no array of comparisons
+        if whole and block.view(np.uint8).max(initial=0) <= 1:  # fast path without arrays of comparisons
             continue
         wrong = (block != 0) & (block != 1)
         if wrong.any():
@@ -516,15 +524,17 @@ def _binary(
 def _not_binary(estimator: BaseEstimator, value: Any, row: int, column: int) -> UserError:
     cure = "binarize them first" + (", or pass targets='real'" if hasattr(estimator, "targets") else "")
     if np.isnan(value):
-        cure = "drop samples of unknown labels, or fit a KGHA, MultiViewRidge, MORP or MLSI, which take them"
+        cure = "drop samples with unknown labels, or fit a KGHA, MultiViewRidge, MORP or MLSI, which support them"
     return UserError(f"labels must be 0 or 1, got {value:g} at row {row}, column {column}; {cure}")
 
 
 def _columns(
     estimator: BaseEstimator, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Numbers as they are, 0 where they are unknown, and where they are known (None: all); classes and lists of labels as one
-    column each."""
+    """Return y as a matrix, 0 for unknown entries, and the mask of known entries (None: all are known).
+
+    Numbers are not changed; classes and lists of labels become one column per class.
+    """
     if isinstance(values, list):
         return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
     if values.ndim == 1 or values.shape[1] == 1:
@@ -591,30 +601,31 @@ def _learn(
     tree = hierarchy_of(estimator)
     if tree is not None:
         if not multilabel:
-            raise UserError("a hierarchy is of label sets, y is a vector of classes; pass a list of labels per sample")
-        # A saved model needs all relations to be fitted again, also those of labels that no sample carries yet.
+            raise UserError("a hierarchy needs label sets, y is a vector of classes; pass a list of labels per sample")
+        # A saved model needs all relations to be fitted again, including those of labels that do not occur in any
+        # sample.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 
 
 Targets: TypeAlias = Literal["auto", "labels", "real"]
-"""Labels or real numbers; "auto": as `are_real` tells."""
+"""Type of `targets`: labels or regression targets; "auto" selects by `are_real`."""
 
 
 @dataclass(frozen=True)
 class RealOutputs:
-    """Means and deviations of the training outputs: methods see outputs of mean 0 and deviation 1.
+    """Means and standard deviations of the regression targets, which are standardized before a fit.
 
     shift, scale (L,)
     """
 
     shift: np.ndarray  # (L,): means
-    scale: np.ndarray  # (L,): deviations; 1 of a constant output
-    flat: bool  # whether the outputs were a vector
+    scale: np.ndarray  # (L,): standard deviations, or 1 for constant outputs
+    flat: bool  # whether y was a vector
 
     @classmethod
     def of(cls, Y: np.ndarray, flat: bool, weights: np.ndarray | None = None) -> Self:
-        """Learn the units; NaN is an output that is not known.
+        """Compute weighted means and standard deviations, ignoring NaN.
 
         Y (n, L); weights (n,)
         """
@@ -624,7 +635,7 @@ class RealOutputs:
             raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
-        elif weights is None:  # without the copies that the others take
+        elif weights is None:  # fast path without the copies of the other branches
             mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
             share = weights[:, None] * ~unknown
@@ -635,11 +646,11 @@ class RealOutputs:
 
     @classmethod
     def plain(cls, n_outputs: int, flat: bool) -> Self:
-        """Make the units of outputs that are taken as they are."""
+        """Return an object that does not change the outputs: mean 0 and scale 1."""
         return cls(np.zeros(n_outputs), np.ones(n_outputs), flat)
 
     def scaled(self, Y: np.ndarray) -> np.ndarray:
-        """Scale outputs.
+        """Standardize outputs.
 
         Y (n, L) -> (n, L)
         """
@@ -648,7 +659,7 @@ class RealOutputs:
         return found
 
     def restored(self, Y: np.ndarray) -> np.ndarray:
-        """Give scaled outputs their units again.
+        """Convert standardized outputs back to their original units.
 
         Y (m, L) -> (m, L)
         """
@@ -656,17 +667,17 @@ class RealOutputs:
         return found[:, 0] if self.flat else found
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the units for a model store."""
+        """Return arrays and metadata for a model store."""
         return {"shift": self.shift, "scale": self.scale}, {"flat": self.flat}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Make the units that `to_arrays` described."""
+        """Restore the object from the result of `to_arrays`."""
         return cls(arrays["shift"], arrays["scale"], bool(meta["flat"]))
 
 
 def refuse_for_real(estimator: Any) -> None:
-    """Refuse what is for labels."""
+    """Raise a UserError if a parameter is set that only applies to labels."""
     found = flat(estimator) | {"decoder": estimator._decoder}
     for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
         if found.get(name):
@@ -676,7 +687,7 @@ def refuse_for_real(estimator: Any) -> None:
 def read_real(
     estimator: Any, y: Any, n: int, reset: bool = True, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Read y as real outputs in the units of the fit, where it is one of real outputs.
+    """Read y as standardized regression targets, or return None if the fit is a classification.
 
     y (n, L); weights (n,)
     """
@@ -687,7 +698,7 @@ def read_real(
         return None
     refuse_for_real(estimator)
     if getattr(getattr(estimator, "_product", None), "weights", None) == "tagprop":
-        raise UserError("weights = 'tagprop' learns from labels, and y has real values; take 'alignment', or give them")
+        raise UserError("weights = 'tagprop' learns from labels, and y has real values; pass 'alignment', or numbers")
     Y, flat, names = check_outputs(y, n, unknown=True)
     if reset:
         for name in ("classes_", "label_names_", "label_dtype_"):

@@ -1,7 +1,8 @@
-"""What is done to the rows of views before anything is learned from them: gaps filled, columns scaled.
+"""Preprocessing of views before a fit: imputation of missing values and scaling of columns.
 
-Learned from the training rows, kept in the model, done to new rows as they are read. The formulas are those of scikit-learn's
-SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer, which hold all rows in memory where these read blocks.
+Preprocessing is learned from the training rows, stored in the model, and applied to new rows as they are read. The
+formulas are those of scikit-learn's SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer. Unlike these, the code
+reads blocks of rows, so that the data need not fit in memory.
 """
 
 from __future__ import annotations
@@ -45,33 +46,33 @@ Scales = (
     Literal["auto", "none", "standard", "maxabs", "l2"]
     | Mapping[str, Literal["auto", "none", "standard", "maxabs", "l2"]]
 )
-"""How a view's columns are scaled; one for all views, or one per view."""
+"""Type of `scale`: one for all views, or one per view."""
 Gap = Literal["mean", "median", "zero", "mean+indicator", "median+indicator", "zero+indicator"]
 Gaps = Gap | Mapping[str, Gap] | None
-"""What missing cells are filled with; one for all views, or one per view."""
+"""Type of `impute`: one for all views, or one per view."""
 _SCALE = one_of("auto", "none", "standard", "maxabs", "l2")
 _GAP = optional(one_of(*(f"{fill}{mark}" for mark in ("", "+indicator") for fill in ("mean", "median", "zero"))))
 
 
 @dataclass(eq=False, repr=False)
 class Prepare(ParameterObject):
-    """What is done to rows before anything is learned from them: which views they are, gaps filled, columns scaled.
+    """Preprocessing of the rows before a fit: splitting one array into views, imputation, and scaling of columns.
 
-    A name, or a mapping of view to names, stands for the object with that `scale`. All is learned from the training rows of
-    a fit, which count by their sample weights, kept in the model, and done to new rows as they are read.
+    Instead of an object, an estimator accepts the value of `scale`: a name, or a mapping from view to name. Means and
+    scales are learned from the weighted training rows, stored in the model, and applied to new rows as they are read.
 
     Parameters
     ----------
     scale : {"auto", "none", "standard", "maxabs", "l2"}, mapping of view to these, or None, default=None
-        How columns (l2: rows) are scaled, learned from the training rows; standard takes no mean off sparse rows. "auto":
-        standard (maxabs of rows that are mostly zeros) where columns differ in size by a factor above 100 and the kernel
-        does not need the rows as they are; else none. None: "auto", of `MLSI` "none".
+        Scaling of the columns, or of the rows for "l2". "standard" does not subtract the mean from sparse rows. "auto"
+        scales a view if the sizes of its columns differ by a factor above 100 and its kernel does not need unscaled
+        rows: with "maxabs" if most values are zero, otherwise with "standard". None means "auto", except in `MLSI`,
+        where it means "none".
     impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
-        What missing cells (NaN) are filled with, learned from the training rows; "+indicator" marks them by a further
-        column for every column that has some. None: they are refused.
+        Value that replaces missing values (NaN), learned from the training rows. "+indicator" adds an indicator column
+        for each column with missing values. None: missing values raise an error.
     views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of the views, where X is one array, or a DataFrame whose columns have these names; of estimators of several
-        views.
+        Columns of each view if X is one array or DataFrame, for estimators that support several views.
 
     Examples
     --------
@@ -93,34 +94,37 @@ class Prepare(ParameterObject):
 
 
 def preparing(estimator: Any) -> Prepare | None:
-    """What an estimator does to rows before it learns from them; None where that is nothing."""
+    """Return the `Prepare` object of an estimator, or None if it has none."""
     return getattr(estimator, "_prepare", None)
 
 
-_BLOCK, _MEDIAN = 4096, 65536  # rows of a block of a pass; rows of a sample whose medians are taken
-_STRIP = 256  # rows that are prepared at a time
+_BLOCK, _MEDIAN = (
+    4096,
+    65536,
+)  # rows per block of a pass over the data; rows of the sample that medians are computed from
+_STRIP = 256  # rows that are preprocessed at a time
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What is done to the rows of one view.
+    """Learned preprocessing of one view.
 
     fill (d,); marked (m,); center, width (d + m,)
     """
 
-    scale: str  # which scale it is
+    scale: str  # name of the scaling
     fill: np.ndarray | None = None
-    marked: np.ndarray | None = None  # (m,): columns whose gaps are marked by m further columns of 0 and 1
-    center: np.ndarray | None = None  # (d + m,): what is taken off; of dense rows
-    width: np.ndarray | None = None  # (d + m,): what is divided by
+    marked: np.ndarray | None = None  # (m,): columns that have an indicator column of missing values
+    center: np.ndarray | None = None  # (d + m,): subtracted; only for dense rows
+    width: np.ndarray | None = None  # (d + m,): divisor of each column
 
     def dtype(self, given: np.dtype) -> np.dtype:
-        """Work out the type of prepared rows."""
+        """Return the data type of preprocessed rows."""
         return np.dtype(np.float64) if given.kind not in "iufb" else np.result_type(given, np.float32)
 
     def __call__(self, block: Any) -> Any:
-        """Prepare some rows.
+        """Preprocess a block of rows.
 
         block (n_b, d) -> (n_b, d + m)
         """
@@ -128,7 +132,7 @@ class Preparation:
             return self._strip(block)
         added = 0 if self.marked is None else len(self.marked)
         out = np.empty((len(block), block.shape[1] + added), self.dtype(block.dtype))
-        for where in row_blocks(len(block), _STRIP):  # whose float64 copies stay in the cache
+        for where in row_blocks(len(block), _STRIP):  # small strips: their float64 copies stay in the CPU cache
             out[where] = self._strip(block[where])
         return out
 
@@ -144,7 +148,7 @@ class Preparation:
                     (found.data / self.width[found.indices], found.indices, found.indptr), shape=found.shape
                 )
             return found.astype(dtype, copy=False)
-        own = None if np.shares_memory(found, block) else found  # a copy, which is changed where it lies
+        own = None if np.shares_memory(found, block) else found  # a copy, which can be changed in place
         if self.center is not None:
             found = own = np.subtract(found, self.center, out=own)
         if self.width is not None:
@@ -152,13 +156,13 @@ class Preparation:
         return found.astype(dtype, copy=False)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Describe the preparation for a model store."""
+        """Return the arrays that a model store needs to restore the preprocessing."""
         found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "scale"}
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], scale: str, width: int) -> Self:
-        """Make what `to_arrays` described."""
+        """Restore the preprocessing from the result of `to_arrays`."""
         made = cls(scale, **{f.name: arrays[f.name] for f in fields(cls) if f.name in arrays})
         marked = made.marked if made.marked is not None else np.empty(0, np.intp)
         right: Any = marked.dtype.kind in "iu" and ((marked >= 0) & (marked < width)).all()
@@ -171,12 +175,12 @@ class Preparation:
 
 @dataclass(frozen=True, eq=False)
 class PreparedRows(RowsOf):
-    """A row source whose rows are prepared as they are read, and refused where they are not finite then.
+    """Row source that preprocesses rows as they are read, and rejects rows that are not finite afterwards.
 
     source (n, d)
     """
 
-    preparation: Preparation  # what is done to them
+    preparation: Preparation
     check: Callable[[Block, int], None]
 
     @property
@@ -187,12 +191,12 @@ class PreparedRows(RowsOf):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of prepared rows."""
+        """Data type of preprocessed rows."""
         return self.preparation.dtype(np.dtype(self.source.dtype))
 
     @property
     def block(self) -> int:
-        """Rows that the source reads together."""
+        """Number of rows that the source reads at a time."""
         return int(getattr(self.source, "block", 1024))
 
     def __getitem__(self, where: slice) -> Block:
@@ -201,7 +205,7 @@ class PreparedRows(RowsOf):
         return found
 
     def sample(self, index: np.ndarray) -> Block:
-        """Read some rows alone.
+        """Read rows by their indices.
 
         index (m,) -> (m, d + m)
         """
@@ -209,7 +213,7 @@ class PreparedRows(RowsOf):
 
 
 def precomputed_views(estimator: BaseEstimator, views: list[str]) -> set[str]:
-    """Return the names of the views that hold kernel values instead of features."""
+    """Return the names of the views that are precomputed kernels."""
     kernel = getattr(estimator, "kernel", None)
     if not is_pairwise(kernel):
         return set()
@@ -219,7 +223,7 @@ def precomputed_views(estimator: BaseEstimator, views: list[str]) -> set[str]:
 def learn_preparations(
     estimator: BaseEstimator, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Preparation]:
-    """Learn what an estimator's `prepare` asks for, from the weighted training rows.
+    """Learn the preprocessing of each view, as set by the parameter `prepare`, from the weighted training rows.
 
     views (n, d); weights (n,)
     """
@@ -254,7 +258,7 @@ def learn_preparations(
 
 
 def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray | None]:
-    """Select the rows that a view has and whose weight is above 0; the weights are None if each of them counts once.
+    """Select the rows that are present in a view and have positive weight; return weights of None if all are 1.
 
     source (n, d); weights (n,)
     """
@@ -268,14 +272,14 @@ def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray
 
 
 def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
-    """Choose the scale that "auto" stands for in a view.
+    """Choose the scaling of a view for scale="auto".
 
     source (n, d); weights (n,)
     """
-    # On nine sets of Mulan's, eight image descriptors and four tables of scikit-learn (ridge with Gaussian and linear
-    # kernels, leave-one-out on training rows) no scale mattered where columns differ by less than 20, wild tables gained
-    # up to .24 of AUC by standardizing, and wild descriptors that are mostly zeros lost by it what they gained by their
-    # largest sizes.
+    # Measured with leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data sets of Mulan,
+    # eight image descriptors and four tables of scikit-learn. Scaling did not matter if the sizes of columns differ by
+    # a factor below 20. With larger differences, tables gained up to 0.24 of AUC by "standard". Descriptors that are
+    # mostly zeros lost by "standard" as much as they gained by "maxabs".
     if _histogram(source):
         return "none"
     ratio, zeros = spread(source, weights)
@@ -283,7 +287,8 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
         return "none"
     scale = "maxabs" if zeros else "standard"
     log.info(
-        "view %r: its columns differ in size by a factor of %.2g, so they are scaled (%s); prepare='none' leaves them",
+        "view %r: the sizes of columns differ by a factor of %.2g, so they are scaled (%s); "
+        "prepare='none' disables this",
         view,
         ratio,
         scale,
@@ -292,14 +297,14 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
 
 
 def _histogram(source: Rows) -> bool:
-    """Whether rows are of a feature store that calls them histograms, whose columns count the same things."""
+    """Return whether a feature store declares the rows to be histograms, whose columns have a common unit."""
     while isinstance(source, Subset | PreparedRows):
         source = source.source
     return bool(getattr(source, "histogram", False))
 
 
 def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
-    """Whether the kernel or distance of each view is one of scaled rows."""
+    """Return for each view whether its kernel or distance allows scaled columns."""
     kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
     if parameters.get("metric") == "cosine":
         return dict.fromkeys(views, False)
@@ -313,10 +318,10 @@ def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
 
 
 def _takes_any(spec: Any) -> bool:
-    """Whether a kernel takes negative numbers and is not one of directions, or of a matrix that is a kernel already."""
+    """Return whether a kernel accepts negative numbers and is neither precomputed nor a function of normalized rows."""
     try:
         kernel: Any = parse(spec)
-    except (UserError, TypeError):  # which the estimator tells
+    except (UserError, TypeError):  # the estimator reports invalid kernels later
         return False
     if hasattr(kernel, "kernels"):
         return all(_takes_any(part) for part in kernel.kernels)
@@ -325,11 +330,11 @@ def _takes_any(spec: Any) -> bool:
 
 
 def _unchecked(block: Block, first_row: int) -> None:
-    """Rows of a pass over training rows, which the readers after it check."""
+    """Accept any block: in passes over training rows, later readers check the values."""
 
 
 def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:
-    """Learn the values that replace missing cells, 0 in a column without any known cell.
+    """Learn the value that replaces missing values in each column, 0 in columns without known values.
 
     source (n, d); weights (n,)
     """
@@ -350,7 +355,7 @@ def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:
 
 
 def _medians(block: Any, weights: np.ndarray | None) -> np.ndarray:
-    """Compute the medians of the known cells of every column, as if rows were repeated by their weights.
+    """Compute the weighted median of the known values of each column.
 
     block (n, d); weights (n,) -> (d,)
     """
@@ -371,7 +376,7 @@ def _numbers(n: int) -> range:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Statistics by column of a block of weighted rows.
+    """Base class of column statistics of a block of weighted rows.
 
     source (n, d); weights (n,)
     """
@@ -387,7 +392,7 @@ class _Statistics:
 
 @dataclass(frozen=True)
 class _KnownCells(_Statistics):
-    """The weight of a block of rows, and by column the weight of the missing cells and the sum of the known ones."""
+    """Total weight of a block of rows, and for each column the weight of missing values and the sum of known values."""
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
@@ -404,13 +409,13 @@ class _KnownCells(_Statistics):
 
 @dataclass(frozen=True)
 class _ColumnMoments(_Statistics):
-    """The weight of a block of rows, and by column the mean, the sum of squares about it, and the largest size."""
+    """Total weight of a block of rows, and mean, centered sum of squares and maximum size of each column."""
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
         d = block.shape[1]
         if not scipy.sparse.issparse(block):
-            has = ~np.isnan(block).any(axis=1)  # rows without any cell lack the view
+            has = ~np.isnan(block).any(axis=1)  # rows of NaN are samples missing from the view
             block, weights = block[has], None if weights is None else weights[has]
             n = float(len(block) if weights is None else weights.sum())
             mean = _times(block, weights).sum(axis=0) / n if n else np.zeros(d)
@@ -425,7 +430,7 @@ class _ColumnMoments(_Statistics):
 
 
 def _times(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Multiply rows by their weights, if there are any.
+    """Multiply rows by their weights; None means no weights.
 
     values (n, ...); weights (n,)
     """
@@ -433,7 +438,7 @@ def _times(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | None) -> Preparation:
-    """Learn the center and width of the columns; sums are added in the order of the rows, whichever worker computes them.
+    """Learn the center and width of the columns; partial sums are added in row order, so that workers do not matter.
 
     source (n, d); weights (n,)
     """
@@ -446,7 +451,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
             continue
         gap, both = center - mean, n + count
         mean = mean + gap * (count / both)
-        about = about + square + gap**2 * (n * count / both)  # Chan, Golub, LeVeque 1979: no sum of squares cancels
+        about = about + square + gap**2 * (n * count / both)  # Chan, Golub, LeVeque 1979: avoids cancellation
         n, largest = both, np.maximum(largest, size)
     if scale == "maxabs":
         return replace(made, width=np.where(largest > 0, largest, 1.0))
@@ -457,7 +462,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
 
 
 def _filled(block: Any, fill: np.ndarray, marked: np.ndarray | None) -> Any:
-    """Rows with their gaps filled, and marked; rows without any cell stay as they are."""
+    """Impute missing values and append indicator columns; rows of NaN only are not changed."""
     if scipy.sparse.issparse(block):
         gap = np.isnan(block.data)
         data = np.where(gap, fill[block.indices], block.data)

@@ -1,4 +1,4 @@
-"""Views, checked and compared with those of the fit."""
+"""Validation of views, and comparison with the views of the fit."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
 ViewKind: TypeAlias = Literal["features", "fillable features", "kernel"]
-"""What a view holds: features whose missing values an option can fill or not, or precomputed kernel values."""
-_LARGEST = 1e140  # beyond, sums of squares leave float64
-_SHARE, _CHUNK = 0.25, 1 << 24  # of free memory, or disk, for rows that a fit keeps; bytes of a chunk of them
-_READINGS = 2  # of rows that are too large for memory, before they are stored
+"""Content of a view: features, features for which the estimator supports imputation, or precomputed kernel values."""
+_LARGEST = 1e140  # sums of squares of larger numbers can overflow float64
+_SHARE, _CHUNK = 0.25, 1 << 24  # fraction of free memory or disk for rows cached during a fit; bytes per chunk of them
+_READINGS = 2  # passes over rows that do not fit in memory before they are stored on disk
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Read X as views, checked and prepared; with `reset` what the views are is learned, else compared."""
-    # Learned are `view_widths_`, of DataFrames the columns' names (`feature_names_in_` of one array,
-    # `view_feature_names_` of several), `n_features_in_` of one array, and `preparations_` where the estimator has
-    # `prepare`.
+    """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise compare with the fit."""
+    # With `reset`, set `view_widths_`, and for DataFrames the names of the columns: `feature_names_in_` for one array,
+    # `view_feature_names_` for several views. Also set `n_features_in_` for one array, and `preparations_` if the
+    # estimator has the parameter `prepare`.
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
 class PreparedViews(dict[str, Rows]):
-    """Prepared views, with the same as they were: fits on a part of the samples learn fillings and scales themselves."""
+    """Preprocessed views that keep the raw views, because a fit on a subset must learn its own preprocessing."""
 
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
@@ -67,7 +67,7 @@ def prepare_views(
     reset: bool,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> PreparedViews:
-    """Fill missing cells and scale the columns of validated views; with `reset`, learn both from the weighted rows.
+    """Impute and scale validated views; with `reset`, learn both from the weighted rows.
 
     views (n, d); weights (n,)
     """
@@ -85,7 +85,7 @@ def prepare_views(
 
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Do what `check_views` does, but for filling gaps and scaling."""
+    """Validate X as `check_views` does, without imputation and scaling."""
     X = _encoded(estimator, plain(X), reset)
     given = _several(estimator, X, reset)
     if given is None:
@@ -106,7 +106,7 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
         return _compare(estimator.view_widths_, views)
-    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # of an earlier fit
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # set by an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
@@ -114,7 +114,7 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
 
 
 def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
-    """Encode the words of DataFrames as columns of 0 and 1 by the schema of the fit, which is learned with `reset`."""
+    """One-hot encode text columns of DataFrames by the schema of the fit, which is learned with `reset`."""
     tables = X if isinstance(X, Mapping) and not scipy.sparse.issparse(X) else {SINGLE: X}
     known: dict[str, Any] = {} if reset else getattr(estimator, "table_schemas_", {})
     made: dict[str, Any] = {}
@@ -135,7 +135,7 @@ def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
 
 
 def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
-    """A table with numbers alone, beside the vectors that its columns list; a schema that is not `known` is added."""
+    """Encode a table by its schema, which is learned if it is not `known`; columns of vectors become views."""
     import pandas as pd
 
     listed, left = vectors(view, table)
@@ -145,7 +145,7 @@ def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
         if set(schema.features) <= {*left.columns} and not {column.name for column in schema.columns} <= {
             *left.columns
         }:
-            return table  # encoded before
+            return table  # the table is already encoded
         values = schema.encode(f"view {view!r}", left, notes)
         for note in notes:
             log.warning("%s", note)
@@ -157,7 +157,7 @@ def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
 
 
 def _has_words(column: Any) -> bool:
-    """Whether cells of a column of a DataFrame are text."""
+    """Return whether a column of a DataFrame contains text."""
     kind = getattr(column.dtype, "kind", "O")
     if hasattr(column.dtype, "categories"):
         return bool(getattr(column.dtype.categories.dtype, "kind", "O") == "O")
@@ -165,7 +165,7 @@ def _has_words(column: Any) -> bool:
 
 
 def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any] | None:
-    """Several views by name, cut out of one array where the estimator says how, or its fit does; None for one view."""
+    """Return several views by name, or None for one view; one array is split as in `prepare.views` or as in the fit."""
     given = as_views(X)
     if given is not None:
         return given
@@ -178,12 +178,12 @@ def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any]
     widths, shape = estimator.view_widths_, tuple(getattr(X, "shape", ()))
     if SINGLE in widths or getattr(X, "ndim", 0) != 2 or shape[1] != sum(widths.values()):
         return None
-    edges = np.cumsum([0, *widths.values()])  # views that a tool has put side by side, see `Views`
+    edges = np.cumsum([0, *widths.values()])  # a tool has concatenated the columns of the views, see `Views`
     return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
 
 
 def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
-    """Compare the names and widths of the views of X with those of the fit; rows are neither read nor counted."""
+    """Compare the names and widths of the views with the fit, without reading or counting rows."""
     given = _several(estimator, X := plain(X), reset=False)
     given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
     widths = estimator.view_widths_
@@ -193,22 +193,22 @@ def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False)
 
 
 def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
-    """Give the only view of those that `check_views` read.
+    """Return the name and rows of the only view.
 
     -> view (n, d)
     """
     if len(views) != 1:
-        raise UserError(f"takes one view, got {list(views)}; pass one array, or learn from all views with KGHA")
+        raise UserError(f"takes one view, got {list(views)}; pass one array, or use KGHA, which supports several views")
     return next(iter(views.items()))
 
 
 def sample_count(views: Mapping[str, Rows]) -> int:
-    """Count the samples, which are the same in all views."""
+    """Return the number of samples, which is the same for all views."""
     return int(next(iter(views.values())).shape[0])
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Names of the columns of a DataFrame or a DataArray, None where they are not all text, or there are none."""
+    """Return the column names of a DataFrame or DataArray, or None if there are none or not all are text."""
     names = list(getattr(table, "columns", ()))
     if not names and len(getattr(table, "dims", ())) == 2 and table.dims[1] in getattr(table, "coords", ()):
         names = table.coords[table.dims[1]].values.tolist()
@@ -216,14 +216,14 @@ def column_names(table: Any) -> list[str] | None:
 
 
 def is_lazy(X: object) -> bool:
-    """A row source that is not in memory: dask, Zarr, a store's view."""
+    """Return whether X is a row source outside memory: a dask or Zarr array, or a view of a store."""
     if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
         return False
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
 
 
 def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, bool]:
-    """Whether the estimator fills the gaps of each view."""
+    """Return for each view whether the estimator imputes missing values."""
     asked = preparing(estimator)
     impute = None if asked is None else asked.impute
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
@@ -237,7 +237,7 @@ def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKin
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or hasattr(X, "to_dask_array"):  # of a dask DataFrame
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # a dask DataFrame
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -268,12 +268,12 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
 
 
 def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
-    """Rows that scikit-learn's checks leave as they are: of a single row they take longer than its product."""
+    """Return whether rows are a numeric array, so that scikit-learn's slow checks can be skipped."""
     return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
 def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, Any]:
-    """The views of the fit, those that are not given, or None, without any sample."""
+    """Add the views of the fit that were not passed or are None, with all samples missing."""
     known = {key: view for key, view in given.items() if view is not None}
     if not known or not set(known) <= set(estimator.view_widths_):
         return given
@@ -285,7 +285,7 @@ def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, 
 
 
 def _counted(view: Any) -> Any:
-    """A dask array of known shape, of a dask DataFrame or of an array whose rows are not counted yet; others as they are."""
+    """Convert dask DataFrames, and dask arrays with an unknown number of rows, to dask arrays of known shape."""
     if hasattr(view, "to_dask_array"):
         return view.to_dask_array(lengths=True)
     if hasattr(view, "compute_chunk_sizes") and np.isnan(view.shape[0]):
@@ -295,20 +295,21 @@ def _counted(view: Any) -> Any:
 
 def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = False, keep: bool = False) -> Rows:
     """Check one view; lazy rows are checked when they are read."""
-    # `filled`: missing values are accepted; `partial`: rows of NaN are missing samples; `keep`: keep rows that dask computes.
+    # `filled`: missing values are imputed later. `partial`: rows of NaN are missing samples. `keep`: cache rows that
+    # dask computes.
     view = _counted(view)
     if is_lazy(view):
         if np.dtype(view.dtype).kind not in "biuf":
             raise UserError(
-                f"view {key!r} has dtype {view.dtype}, and features are numbers; leave columns of text and dates out, and "
-                "convert the others to float"
+                f"view {key!r} has dtype {view.dtype}, but features must be numbers; leave out columns of text and "
+                "dates, and convert the others to float"
             )
         present = presence(view)
         if present is not None and not partial:
             i = int(np.flatnonzero(~present)[0])
             raise UserError(
-                f"view {key!r} lacks {(~present).sum()} of {len(present)} samples, row {i} the first; leave them out, or "
-                "take KGHA, MultiViewRidge or MultiSetCCA on several views, which learn from those that a sample has"
+                f"in view {key!r}, {(~present).sum()} of {len(present)} samples are missing, first row {i}; leave them "
+                "out, or use KGHA, MultiViewRidge or MultiSetCCA with several views, which support missing samples"
             )
         if keep and hasattr(view, "compute"):
             view = KeptRows(view, key)
@@ -332,7 +333,7 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
 
 
 def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, kind: ViewKind) -> Rows:
-    """The array, whose rows of NaN are samples that the view lacks."""
+    """Return an array as a row source in which rows of NaN are missing samples."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
             np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))[np.isnan(array.data)], minlength=array.shape[0]
@@ -354,9 +355,9 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
 
 @dataclass(frozen=True, eq=False)
 class FiniteRows(RowsOf):
-    """A row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data.
+    """Row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data.
 
-    `view` and `kind` are named in the message.
+    `view` and `kind` are used in the error message.
     """
 
     view: str
@@ -370,26 +371,28 @@ class FiniteRows(RowsOf):
 
 
 class KeptRows(RowsOf):
-    """Rows that dask computes once, or twice, and a fit keeps: in memory where a share of it holds them, else in a temporary
-    store, which workers on this machine read as well. After the fit the model has the source."""
+    """Row source that caches rows computed by dask during a fit.
+
+    Rows are cached in memory if a quarter of it suffices, otherwise in a temporary store that local workers can read.
+    """
 
     view: str
     kept: Any
-    computed: int  # rows so far
+    computed: int  # number of rows computed so far
     lock: Any
-    until: ExitStack | None  # which ends with the fit
+    until: ExitStack | None  # closed at the end of the fit
 
     def __init__(self, source: Rows, view: str):
         super().__init__(source)
         self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock(), until=KEPT.get(None))
         if self.until is not None:
             self.until.callback(self.__dict__.update, kept=None, until=None)
-            if current_client() is not None:  # whose workers may be the first to read
+            if current_client() is not None:  # workers may read the rows before this process does
                 self.__dict__.update(kept=self._keep(self.until))
 
     @classmethod
     def held(cls, views: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Views that a search reads many times: those of a store in memory, where a share of it holds them."""
+        """Load lazy views for a search that reads them many times, if a quarter of the free memory suffices."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
         if current_client() is not None or size > _SHARE * free_memory():
@@ -401,7 +404,7 @@ class KeptRows(RowsOf):
 
     @property
     def histogram(self) -> bool:
-        """Whether the source calls its rows histograms."""
+        """Whether the source declares its rows to be histograms."""
         return bool(getattr(numbered(self.source)[0], "histogram", False))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -416,7 +419,7 @@ class KeptRows(RowsOf):
         return rows(self.source if self.kept is None else self.kept, where)
 
     def _keep(self, until: ExitStack) -> Rows | None:
-        """What is read from now on; None: the source, which is computed once more."""
+        """Return the rows to read from now on, or None to read the source once and decide again."""
         import dask.config
         import zarr
 
@@ -424,12 +427,12 @@ class KeptRows(RowsOf):
         if client is None and size <= _SHARE * free_memory():
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if client is None and self.computed < _READINGS * len(self):  # which cost no more than a store
+        if client is None and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
         if not dense or size > _SHARE * shutil.disk_usage(folder).free or not _on_this_machine(client):
-            what = "view %r: dask computes its %s anew at every reading; store them where all who read them can"
+            what = "view %r: dask computes its %s again at each read; store them where all workers can read them"
             log.info(what, self.view, amount(size))
             return self.source
         place = until.enter_context(tempfile.TemporaryDirectory(dir=folder))
@@ -443,7 +446,7 @@ class KeptRows(RowsOf):
 
 
 def _on_this_machine(client: Any) -> bool:
-    """Whether all workers of a client, or this process, read the files of this machine."""
+    """Return whether all workers of a client run on this machine; True without a client."""
     if client is None:
         return True
     from distributed.utils import get_ip
@@ -453,7 +456,7 @@ def _on_this_machine(client: Any) -> bool:
 
 
 def _written_finite(view: Rows) -> bool:
-    """Whether NaN and infinity were refused before: when a store's rows were written, or where samples are missing."""
+    """Return whether values are already known to be finite: checked on writing to a store or by `PartialRows`."""
     if isinstance(view, (Subset, KeptRows)):
         return _written_finite(view.source)
     if isinstance(view, (DenseView, SparseView)):
@@ -462,22 +465,22 @@ def _written_finite(view: Rows) -> bool:
 
 
 def _as_numbers(array: Any) -> Any:
-    """The rows, those of categories as float64: scikit-learn lets columns of pandas' own types through as objects."""
+    """Convert object arrays to float64, because scikit-learn returns some pandas columns as objects; reject dates."""
     if array.dtype.kind in "mM":
-        raise TypeError(f"got {array.dtype}, needed are numbers")
+        raise TypeError(f"got {array.dtype}, expected numbers")
     return array.astype(np.float64) if array.dtype.kind == "O" else array
 
 
 @contextmanager
 def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
-    """Say which column is the cause where text, categories or dates were to become numbers."""
+    """Convert errors about non-numeric data to a UserError that names the column."""
     try:
         yield
     except (ValueError, TypeError) as error:
         if (place := _other_than_numbers(given)) is not None:
             raise UserError(
-                f"view {key!r} holds {place}, and features are numbers; leave the column out, or encode it, with "
-                "scikit-learn's OneHotEncoder for example"
+                f"view {key!r} has {place}, but features must be numbers; leave the column out, or encode it, for "
+                "example with scikit-learn's OneHotEncoder"
             ) from error
         if isinstance(error, TypeError):
             raise
@@ -485,7 +488,7 @@ def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
 
 
 def _other_than_numbers(given: Any) -> str | None:
-    """The first column with text or dates, of a table with anything that is no number; None where there is none."""
+    """Describe the first cell with text or a date, or in a table the first non-numeric cell; None if there is none."""
     table = hasattr(given, "columns")
     if not table and (
         getattr(given, "ndim", 0) != 2 or scipy.sparse.issparse(given) or given.dtype.kind not in "OUSTmM"
@@ -501,7 +504,7 @@ def _other_than_numbers(given: Any) -> str | None:
 
 
 def _is_other(value: Any, in_table: bool) -> bool:
-    """Text or a date; in a table anything that is no number (an array's odd objects are scikit-learn's to name)."""
+    """Return whether a value is text or a date, or in a table any non-number; scikit-learn reports other objects."""
     if isinstance(value, (np.datetime64, np.timedelta64, np.str_, np.bytes_)):
         return True
     try:
@@ -512,7 +515,7 @@ def _is_other(value: Any, in_table: bool) -> bool:
 
 
 def _sentence(what: str, error: ValueError) -> str:
-    """The text of an error of NumPy or scikit-learn, with the cure where theirs has none."""
+    """Return the message of a NumPy or scikit-learn error; add a fix if rows have unequal lengths."""
     text = str(error).partition("\n[")[0]  # scikit-learn prints all complex features
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
@@ -529,13 +532,13 @@ def _refuse_non_finite(
 ) -> None:
     """Reject NaN, infinities, and numbers whose sums of squares overflow; report the row and the column.
 
-    `names`: names of the columns, for the message; `whole`: the block holds all rows.
+    `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
     """
     data = block.data if scipy.sparse.issparse(block) else block
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
-        return  # a NaN is the largest and the smallest, and compares as neither
+        return  # if the data contain NaN, max and min are NaN and both comparisons are false
     stored = block.toarray() if scipy.sparse.issparse(block) else block
-    # in float64: as float32 the bound is infinite, and infinity would pass
+    # Use float64: in float32, the bound is infinite and infinities would be accepted.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
@@ -549,10 +552,10 @@ def _refuse_non_finite(
         cure = (
             "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
             if kind == "fillable features"
-            else "fill missing values"
+            else "impute missing values"
         )
         raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
-    cure = "divide the features by a constant, so that their squares are numbers"
+    cure = "divide the features by a constant, so that their squares do not overflow"
     if np.isinf(value):
         cure = "replace it, or drop the sample from every view"
     raise UserError(f"view {key!r} has {value} at {place}; {cure}")
@@ -562,13 +565,13 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
     first, n = next(iter(views)), sample_count(views)
     for key, view in views.items():
         if 0 in view.shape:
-            raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out or fill it")
+            raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out, or pass its data")
         if view.shape[0] != n:
             raise UserError(
                 f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
             )
     if reset and n < 2:
-        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2 to learn from")
+        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2; pass more samples")
 
 
 def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
@@ -577,7 +580,7 @@ def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
 
 
 def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:
-    """The views in the order of the fit, whose widths these are."""
+    """Check names and widths of the views, and return them in the order of the fit."""
     _check_names(widths, views)
     for key, width in widths.items():
         if views[key].shape[1] != width:
@@ -600,11 +603,11 @@ def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
 
 
 def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> None:
-    """Names of columns, in views that had some in the fit and have some now."""
+    """Compare column names of views that have names now and had names in the fit."""
     for key in [key for key in given if key in needed]:
         for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
             if old != new:
                 raise UserError(
                     f"view {key!r} has the column {new!r} at place {j}, in the fit it was {old!r}; "
-                    f"pass the columns of the fit in their order"
+                    f"pass the columns in the order of the fit"
                 )

@@ -1,4 +1,4 @@
-"""The spine: what a fit is, once for every estimator, with the parameters and the parts on disk that all of them have."""
+"""Base class of all estimators, with the steps of a fit, common parameters and common parts of saved models."""
 
 from __future__ import annotations
 
@@ -45,38 +45,39 @@ from dmo.persistence import Persistent, decoded, encode, with_prefix, without_pr
 
 
 class Estimator(Named, Persistent, Parametrized):
-    """What every estimator is: a fit of five steps, parameters as `_needs` says, errors that begin with its name."""
+    """Base class of estimators: fits in five steps, validates parameters, and names the class in errors."""
 
-    # A method says what it reads (`_read`) and what it learns (`_learn`). What is asked of all methods is written once: in
-    # `Data`, which a fit reads, in the groups that an engine makes of views, or in `Annotator._decide`.
+    # A method implements `_read`, which reads y, and `_learn`, which solves its equations. Code common to all methods
+    # is in `Data`, which holds the input of a fit, in the groups of views that an engine creates, or in
+    # `Annotator._decide`.
 
     _needs: ClassVar[dict[str, Need]] = {}
     _common: ClassVar[dict[str, Need]] = {"random_state": SEED, "tol": POSITIVE, "max_iter": COUNT}
-    """What parameters of these names must be in every class that has them."""
+    """Constraints on parameters of these names, in every class that has them."""
     approximation: Any = NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
-    _lacks_rows = False  # whether views may lack samples of the fit
-    _only_scores = False  # whether this is a fit within another one, of which nothing but scores is needed
+    _lacks_rows = False  # whether samples may be missing from views in a fit
+    _only_scores = False  # whether this is an inner fit of which only the scores are needed
     _search: ClassVar[Literal["grid", "kernels", "machines"]] = "grid"
     """Default search of `tune`: the grid of the class, kernels and ridges in rounds, or ridge regression and then C."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """The fit of every estimator."""
+        """Fit the estimator in five steps, which are the same for all methods."""
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
-        # 1 read: rows as they are prepared, labels or outputs, weights, what is unknown
+        # Step 1, read: preprocess the rows; read labels or regression targets, weights and masks of unknown entries.
         data = self._data(X, y, sample_weight)
-        # 2 groups, 3 solve, 4 functions: views under an engine, the method's equations, and functions of new rows
+        # Steps 2-4: group the views by engine, solve the equations of the method, and keep functions of new rows.
         left = self._learn(data)
-        # 5 decide: from scores to rankings, label sets and probabilities
+        # Step 5, decide: learn rankings, label sets and probabilities from scores.
         self._decide(data, left)
-        if not self._only_scores and compared() is None:  # a fit within another keeps nothing for later
+        if not self._only_scores and compared() is None:  # an inner fit is not used later
             own_rows(self, data.views)
         return self
 
     def _begin(self) -> None:
-        """Refuse parameters that do not go together, before anything is read."""
+        """Reject invalid combinations of parameters before data are read."""
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
         """Read the views, outputs and weights of a fit, and learn the preparation of rows from the weighted samples."""
@@ -101,29 +102,29 @@ class Estimator(Named, Persistent, Parametrized):
         return check_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Read the outputs of a fit; by default none."""
+        """Read the target of a fit; by default, y is ignored."""
         return Data.of(views, weights=weights, passive=True)
 
     def _learn(self, data: Data) -> LeftOut | None:
-        """Solve the method's equations and keep its functions; returns what the fit says of samples that it has not seen."""
+        """Solve the equations of the method, store its functions, and return held-out scores or None."""
         raise NotImplementedError
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn what is said of new samples besides their coordinates."""
+        """Learn decisions from scores; by default, nothing is learned."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for base in cls.__mro__:  # parts that are no estimators by themselves have words too
+        for base in cls.__mro__:  # base classes that are not estimators also have docstrings with marks
             if base.__module__.startswith("dmo.methods"):
                 fill_docstrings(base)
 
     def set_params(self, **given: Any) -> Self:
-        """Set parameters, those of its objects too ("graph__n_neighbors"), where a name may stand for the object.
+        """Set parameters, including nested ones such as "graph__n_neighbors".
 
         Parameters
         ----------
         **given : object
-            Values by parameter.
+            Value of each parameter.
 
         Returns
         -------
@@ -133,7 +134,7 @@ class Estimator(Named, Persistent, Parametrized):
         Raises
         ------
         UserError
-            For a parameter that it has not, or has not any more.
+            If a parameter is unknown or no longer exists.
         """
         kind: Any = type(self)
         refuse_unknown(kind, given)
@@ -149,7 +150,7 @@ class Estimator(Named, Persistent, Parametrized):
 
     @property
     def _takes_partial_views(self) -> bool:
-        """Whether new samples may lack some of the views."""
+        """Whether views may be missing for new samples."""
         return False
 
     @property
@@ -158,14 +159,14 @@ class Estimator(Named, Persistent, Parametrized):
         return ()
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`: coordinates, unless a class gives something else."""
+        """Return column names and dtype of the output of a method, for `row_by_row`; by default, of coordinates."""
         return self.get_feature_names_out(), np.dtype(np.float64)  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
-        # of one view: views side by side are no square, and what splits samples cannot tell which of them are kernels
+        # Only a single kernel counts: tools that split samples cannot select columns of several kernel matrices.
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 
@@ -192,22 +193,22 @@ class Estimator(Named, Persistent, Parametrized):
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep found: the scores of all settings, and the best one refitted.
+    """Result of a grid search: the scores of all candidates, and the best estimator.
 
     Attributes
     ----------
     table : list of dict
-        One per setting: its parameters, "mean", "std" and "folds" (the scores).
+        One dict per candidate: its parameters, and "mean", "std" and "folds" of its scores.
     metric : str
-        Name of the score.
+        Name of the metric.
     best_params : dict
-        The best setting.
+        Parameters of the best candidate.
     best_score : float
-        Its mean score.
+        Mean score of the best candidate.
     best_estimator : estimator
-        A clone with that setting, fitted on all samples unless refit was False.
+        Clone with the best parameters, fitted on all samples unless refit was False.
     tried : int
-        How many settings were scored, those that a search left behind on fewer samples among them.
+        Number of scored candidates, including those that `tune` dropped in rounds on fewer samples.
 
     Examples
     --------
@@ -228,22 +229,22 @@ class SweepResult:
 
     @property
     def best_params_(self) -> dict[str, Any]:
-        """As scikit-learn's searches name it."""
+        """Alias of `best_params`, with the name used by scikit-learn."""
         return self.best_params
 
     @property
     def best_score_(self) -> float:
-        """As scikit-learn's searches name it."""
+        """Alias of `best_score`, with the name used by scikit-learn."""
         return self.best_score
 
     @property
     def best_estimator_(self) -> Any:
-        """As scikit-learn's searches name it."""
+        """Alias of `best_estimator`, with the name used by scikit-learn."""
         return self.best_estimator
 
     @property
     def cv_results_(self) -> dict[str, Any]:
-        """The table in the form of scikit-learn's searches, for `pandas.DataFrame`."""
+        """The table in the format of scikit-learn's searches, which `pandas.DataFrame` accepts."""
         found: dict[str, Any] = {"params": [], "mean_test_score": [], "std_test_score": []}
         for row in self.table:
             found["params"].append({k: v for k, v in row.items() if k not in ("mean", "std", "folds")})
@@ -255,12 +256,12 @@ class SweepResult:
         return found
 
     def to_meta(self) -> dict[str, Any]:
-        """Describe all but the estimator as JSON, for its model store.
+        """Convert the result to JSON for a model store, without the estimator.
 
         Returns
         -------
         dict
-            The table, the metric and the best setting; what no model can hold as text.
+            The table, the metric and the best parameters. Values that cannot be encoded are stored as text.
         """
         table = [{key: _plain(value) for key, value in row.items()} for row in self.table]
         best = {key: _plain(value) for key, value in self.best_params.items()}
@@ -269,22 +270,22 @@ class SweepResult:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any], estimator: Any) -> Self:
-        """Make what `to_meta` described.
+        """Restore the result from the output of `to_meta`.
 
         Parameters
         ----------
         meta : mapping
-            JSON.
+            Output of `to_meta`.
         estimator : estimator
-            That it chose.
+            The best estimator.
 
         Returns
         -------
         SweepResult
-            The result.
+            The restored result.
         """
         table, best = [decoded(row) for row in meta["table"]], decoded(meta["best_params"])
-        tried = int(meta.get("tried", 0))  # which models of before do not say
+        tried = int(meta.get("tried", 0))  # missing in models saved by earlier versions
         return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
 

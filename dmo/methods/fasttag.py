@@ -1,17 +1,18 @@
-"""FastTag: annotation by a regression of enriched labels.
+"""FastTag: label prediction by ridge regression on enriched labels.
 
-Labels are enriched by a matrix B (L x L) that restores them from what is left when each is dropped with probability p,
+Labels are enriched by a matrix B (L x L). It is learned to restore labels of which each was dropped with probability p,
 
     min_{W, B}  |X W - Y B|^2 + c |W|^2 + gamma E |Y - Y~ B|^2,
 
-where E runs over all ways to drop labels from Y, which leave Y~. With S = Y'Y the moments are P = E[Y~'Y] = (1 - p) S and
-Q = E[Y~'Y~] = (1 - p)^2 S + p (1 - p) diag(S). W is a ridge regression of Y B, X W = H Y B with the smoother H of the
-regression; the rest of its objective is tr B' Y'(I - H) Y B, so that both are found at once,
+where Y~ are the labels that are not dropped, and E is the expectation over them. With S = Y'Y, the moments are
+P = E[Y~'Y] = (1 - p) S and Q = E[Y~'Y~] = (1 - p)^2 S + p (1 - p) diag(S). W is a ridge regression of Y B: X W = H Y B
+with the smoother H of the regression. For this W, the first two terms are tr B' Y'(I - H) Y B. Therefore B has the
+closed form
 
     B = gamma [Y'(I - H) Y + gamma Q]^-1 P,
 
-where the paper alternates between W and B. What is restored can be enriched again: B_1 B_2 ... B_T (its tag
-bootstrapping), each from the labels Y B_1 ... B_t-1.
+while the paper alternates between W and B. Enriched labels can be enriched again by B_1 B_2 ... B_T, where B_t is
+learned from the labels Y B_1 ... B_t-1. The paper calls this tag bootstrapping.
 
 Source: Chen, Zheng, Weinberger 2013, equations 1-7.
 """
@@ -36,13 +37,13 @@ from dmo.parameters import SavedLocation, parametrized
 
 
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
-    """The matrix that enriches labels.
+    """Compute the matrix B that enriches labels, from Y'Y and Y'(I - H) Y.
 
     gram, residual (L, L) -> (L, L)
     """
     used = np.diagonal(gram) > 0
     S, R = gram[np.ix_(used, used)].astype(np.float64), residual[np.ix_(used, used)].astype(np.float64)
-    R = (R + R.T) / 2  # symmetric but for the rounding of the regression
+    R = (R + R.T) / 2  # R is symmetric up to floating-point error
     total = np.eye(len(S))
     for _ in range(rounds):
         Q = (1 - dropout) ** 2 * S
@@ -56,36 +57,37 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
 
 @parametrized
 class FastTag(OnBase):
-    """Ridge regression of labels that are enriched: of those that a sample would have if none had been forgotten.
+    """Ridge regression on enriched labels, for training data in which labels of samples are missing (FastTag).
 
-    An L x L matrix restores labels that were dropped at random, and is learned together with the regression, which
-    predicts what it restores.
+    An L x L matrix is learned to restore labels that were dropped at random. It is learned together with the ridge
+    regression, which predicts the enriched labels.
 
     Parameters
     ----------
     base : MultiViewRidge, str or None, default=None
-        The regression, or the path of a saved one; None: `MultiViewRidge()`. A copy is fitted with its parameters for kernels,
-        ridge and engine, not with those for decoding. A loaded `FastTag` has the regression itself and does not open the path.
+        Ridge regression, or the path of a saved one. None: `MultiViewRidge()`. A copy is fitted with its parameters of
+        kernels, ridge and approximation; parameters of its decoder are ignored. A loaded `FastTag` contains the
+        regression and does not open the path.
     dropout : float, default=0.5
         Probability with which a label is dropped, above 0 and below 1.
     strength : float, default=1.0
-        gamma, weight of the restoration against the regression, above 0.
+        Weight gamma of the restoration of labels relative to the regression, above 0.
     rounds : int, default=1
-        How often labels are enriched, each time what the last round restored.
+        Number of times that labels are enriched; each round starts from the labels of the previous one.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learned from out-of-fold scores of the training samples (four further fits): the matrix
-        has seen the labels of every sample.
+        Decoder of scores, learned from out-of-fold scores of the training samples. This needs four additional fits,
+        because the enrichment matrix depends on the labels of all samples.
 
     Attributes
     ----------
     base_ : MultiViewRidge
-        The fitted regression.
+        Fitted regression.
     enrichment_ : ndarray of shape (L, L)
-        From labels to enriched labels.
+        Matrix from labels to enriched labels.
     rule_ : ScoreRule
-        Which labels a training sample carries.
+        Function from raw scores to the scores that select labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Classes or label names.
 
     References
     ----------
@@ -112,7 +114,7 @@ class FastTag(OnBase):
     decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
-        """Learn the regression and the enrichment.
+        """Fit the regression and the enrichment matrix.
 
         Parameters
         ----------
@@ -127,16 +129,16 @@ class FastTag(OnBase):
         Raises
         ------
         UserError
-            For parameters, views or labels that do not fit together, and for a base that is no MultiViewRidge.
+            If parameters, views or labels are invalid, or if the base is not a MultiViewRidge.
         """
         return self._fit(X, y)
 
     def _begin(self) -> None:
         if not self.dropout < 1:
-            raise UserError(f"dropout = {self.dropout}; needed is a probability below 1")
+            raise UserError(f"dropout = {self.dropout}; needs a probability below 1")
         base = self._take_base(self._default_base(0, 0))
         if not isinstance(base, MultiViewRidge):
-            raise UserError(f"base = {base!r}; needed is a MultiViewRidge, whose scores are linear in the labels")
+            raise UserError(f"base = {base!r}; needs a MultiViewRidge, whose scores are linear in the labels")
 
     def _learn(self, data: Data) -> None:
         views, Y, base = data.views, data.Y, self.base_
@@ -147,12 +149,12 @@ class FastTag(OnBase):
         self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
-        """The base for n samples where none is given."""
+        """Return the default regression, used if `base` is None."""
         return MultiViewRidge()
 
     @property
     def expansions_(self) -> Mapping[str, Expansion]:
-        """Those of the regression."""
+        """Fitted function of each view, from the regression."""
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:

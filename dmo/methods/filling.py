@@ -1,12 +1,12 @@
-"""What samples lack, predicted by ridge regression from what they have: unknown labels, and whole views.
+"""Imputation of unknown labels and of missing views by ridge regression.
 
-Unknown labels of samples that an embedding places: what a regression of each label on its own known samples predicts.
+KGHA, MORP and MLSI learn a space from all labels of a sample at once, so that unknown labels must be imputed. Each
+label is predicted by a ridge regression on the samples for which it is known. This regression is also the fixed point
+of repeatedly imputing the label by predictions and fitting again.
 
-The space of KGHA, MORP and MLSI sees all labels of a sample at once, so that single unknown ones need a value. The exact
-regression of a label on its known samples is the fixed point of filling its unknown entries with the regression's own
-predictions and fitting again. Going on in the same way with the embedding's predictions made new samples worse: MORP on
-half of yeast with 70 % of the labels hidden had a macro AUC of .617 with the labels' means in their place, .639 with the
-regression's predictions, and .634 after a further round.
+Another round with predictions of the embedding made scores of new samples worse. MORP on half of the yeast data with 70
+% of the labels hidden had a macro AUC of 0.617 with the means of labels as imputed values, 0.639 with predictions of
+the regression, and 0.634 after another round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
 
-_SOME = 256  # samples whose kernel tells its scale
+_SOME = 256  # number of samples that the scale of a kernel is estimated from
 
 
 def filled_labels(
@@ -36,14 +36,14 @@ def filled_labels(
     known: Any,
     weights: SampleWeights,
 ) -> Any:
-    """Replace the unknown entries of labels by predictions of ridge regressions of the known entries on the views.
+    """Impute unknown labels by ridge regressions of the known labels on the views.
 
     views (n, d); labels, known (n, L) -> (n, L)
     """
-    # The ridge of a view is the mean diagonal of its centered kernel: of ridges from a hundredth of that on it did
-    # best, on yeast and on drawn ratings.
+    # The ridge of a view is the mean diagonal of its centered kernel. This was the best ridge, compared with values
+    # from a hundredth of it, on yeast and on simulated ratings.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
-    if not is_product(model.kernel):  # of which the diagonal is 1
+    if not is_product(model.kernel):  # the diagonal of a product kernel is 1
         kernels = per_view("kernel", model.kernel, list(views))
         often = weights.plain.views
         model.set_params(ridge={view: _mean_diagonal(kernels[view], views[view], often[view]) for view in views})
@@ -60,8 +60,8 @@ def filled_labels(
 def _filled_rows(
     model: MultiViewRidge, views: Mapping[str, Rows], labels: LabelRows, known: KnownRows, weights: SampleWeights
 ) -> LabelRows:
-    """Sparse labels with predictions, which the known labels bound, in the place of their unknown entries."""
-    # A ridge regression of labels predicts the same as one of standardized outputs, and keeps the labels sparse.
+    """Impute unknown entries of sparse labels by predictions, clipped to the range of the known labels."""
+    # Predictions for labels and for standardized outputs are equal, but labels remain sparse.
     model.set_params(targets="labels", intercept=True, decoder=Scores(label_sets=False))
     model.fit(views, Data.of(views, labels, weights, known, passive=True).answers, sample_weight=cast(Any, weights))
     carried, count = labels.sum(0, np.float64), np.bincount(known.missing.indices, minlength=labels.shape[1])
@@ -79,7 +79,7 @@ def _filled_rows(
 
 
 def _mean_diagonal(kernel: Any, source: Rows, weights: np.ndarray) -> float:
-    """Compute the mean diagonal of the centered kernel of some weighted samples.
+    """Compute the mean diagonal of the centered kernel on a sample of weighted rows.
 
     source (n, d); weights (n,)
     """
@@ -97,31 +97,33 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0)
 
 
 def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = None) -> dict[str, np.ndarray]:
-    """Predict the rows of views that samples lack from the views that they have.
+    """Impute missing rows of views by ridge regression on the other views.
 
-    Every incomplete view is regressed on the others, from the samples that have it. Where nothing else is known, KGHA,
-    MultiSetCCA and MultiViewRidge do without the missing views; this is for what needs whole rows.
+    For each incomplete view, the regression is fitted on the samples that have this view and at least one other. KGHA,
+    MultiSetCCA and MultiViewRidge support missing rows directly; this function is for estimators that need complete
+    views.
 
     Parameters
     ----------
     X : mapping of view to rows, or list of rows
-        Two or more views of n samples each, dense or sparse, that fit in memory. Rows of NaN are samples that a view lacks;
-        every sample has some view.
+        Two or more views of n samples each, dense or sparse, that fit in memory. Rows of NaN mark samples that are
+        missing from a view; each sample must be present in at least one view.
     new : mapping of view to rows, list of rows, or None, default=None
-        Samples to complete by what X teaches; a view that none of them has may be None or left out. None: X itself.
+        Samples to complete with regressions fitted on X. A view without any of these samples can be None or left out.
+        With None, X itself is completed.
     estimator : MultiViewRidge or None, default=None
-        The regression. None: of Gaussian kernels, for each view with the ridge of .03, .1, .3 and 1 that is best on a
-        fourth of its samples after learning from the others.
+        Regression. With None, it has Gaussian kernels, and its ridge is 0.03, 0.1, 0.3 or 1. For each view, the ridge
+        is selected on a validation set of a quarter of the samples.
 
     Returns
     -------
     dict of str to ndarray of shape (m, d)
-        All views: the rows that there are, and predictions of the others.
+        All views, in which missing rows are replaced by predictions.
 
     Raises
     ------
     UserError
-        For a single view, for a sample without any, and as `MultiViewRidge.fit`.
+        If there is only one view, if a sample has no view, or if `MultiViewRidge.fit` raises it.
 
     Examples
     --------
@@ -140,7 +142,7 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
     old = check_raw_views(probe, X, reset=True, partial=True)
     if len(old) < 2:
         raise UserError(
-            "impute_views: X is one view, and a view is predicted from others; pass a mapping of two or more"
+            "impute_views: X is one view, but views are predicted from other views; pass a mapping of two or more"
         )
     asked = old if new is None else check_raw_views(probe, new, reset=False, partial=True)
     has = {name: _present(asked, name) for name in old}
@@ -160,12 +162,12 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
 
 
 def _learned(model: MultiViewRidge, views: Mapping[str, Rows], name: str, choose: bool) -> MultiViewRidge:
-    """The regression of a view on the others."""
+    """Fit the regression of a view on the others, and select its ridge if `choose`."""
     usable = _present(views, name) & np.any([_present(views, other) for other in views if other != name], axis=0)
     index = np.flatnonzero(usable)
     if len(index) < 2:
         raise UserError(
-            f"impute_views: {len(index)} samples have view {name!r} and another; pass more to learn it from"
+            f"impute_views: {len(index)} samples have view {name!r} and another view, needs 2; pass more samples"
         )
     targets = _rows(views[name], index)
     if choose and len(index) >= 8:
@@ -179,7 +181,7 @@ def _learned(model: MultiViewRidge, views: Mapping[str, Rows], name: str, choose
 
 
 def _present(views: Mapping[str, Rows], name: str) -> np.ndarray:
-    """Which samples have the view (n)."""
+    """Return a mask of the samples that are present in a view (n)."""
     n = sample_count(views)
     if name not in views:
         return np.zeros(n, bool)
@@ -188,7 +190,7 @@ def _present(views: Mapping[str, Rows], name: str) -> np.ndarray:
 
 
 def _others(views: Mapping[str, Rows], name: str, index: np.ndarray) -> dict[str, Any]:
-    """Some samples of the other views, with rows of NaN where they lack one."""
+    """Select samples of all other views, with rows of NaN for missing ones."""
     parts: dict[str, Any] = {}
     for other in views:
         if other != name:

@@ -1,4 +1,4 @@
-"""Supervised embeddings of samples with many labels, by duplication that is never carried out."""
+"""Supervised embeddings of multi-label data by sample duplication, computed without copies of samples."""
 
 from __future__ import annotations
 
@@ -37,35 +37,37 @@ _OPTIONS = parameters("supervised")
 class MESD(DecodingProjection):
     """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
 
-    A parameter that the method does not use is refused. Samples without labels (rows of zeros or NaN) are left out of the
-    fit.
+    Parameters that the method does not use raise an error. Samples without labels (rows of zeros or NaN) are ignored in
+    the fit.
 
     Parameters
     ----------
     method : str, default="fda"
-        The single-label method: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"; see
+        Single-label method: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"; see
         `TraceEmbedding.methods`.
     weighted : bool, default=False
-        Divide every matrix by the numbers of labels of the two samples, so that samples of many labels weigh no more.
-        Features are centered first: the weighted problem depends on their origin.
+        Divide each entry of the matrices of the method by the numbers of labels of its two samples, so that samples
+        with many labels do not have a larger weight. Features are centered first, because the weighted problem depends
+        on their origin.
     n_components : int, default=2
-        Dimensions of the space.
+        Number of dimensions.
     ridge : float or None, default=None
-        c of X'BX + c I (features in their own units), at least 0, for fda, lfda and mfa. None: 0.001.
+        Ridge c of X'BX + c I, at least 0, for fda, lfda and mfa; it depends on the units of the features. None: 0.001.
     graph : Graph or None, default=None
-        The neighbor graph: its `n_neighbors`, `adjacency` ("sum" too) and `metric`. None: the union of 15 Euclidean neighbors
-        each, of the same class, or all other samples of the class (lfda, sonpp, donpp, onpp-r).
+        Neighbor graph; the options `n_neighbors`, `adjacency` (including "sum") and `metric` are used. None: each
+        sample is connected to its 15 nearest Euclidean neighbors of the same class, with adjacency "union", or to all
+        other samples of the class (lfda, sonpp, donpp, onpp-r).
     options : MethodOptions or None, default=None
-        What single methods take besides: `n_repelled`, `regularization`, `penalty`, `repulsion`.
+        Options of individual methods: `n_repelled`, `regularization`, `penalty` and `repulsion`.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features themselves; another kernel makes it the method's kernel form.
+        "linear" projects the features. Other kernels select the kernel form of the method.
     n_landmarks : int or None, default=None
-        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
-        all samples.
+        Number of random samples; similarities to them (by `kernel`; distances if it is "euclidean") replace the
+        features. None: all samples.
     variance : float in (0, 1] or None, default=None
-        Share of the variance of the projected rows that is kept by a PCA step first. None: no such step.
+        Fraction of the variance of the projected rows that a preceding PCA keeps. None: no PCA.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
-        The kernel as it is, or of low rank; "auto" is exact where that fits in memory.
+        Exact or low-rank kernel; "auto" is exact if the kernel fits in memory.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -73,11 +75,11 @@ class MESD(DecodingProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        The fitted function of new samples.
+        Fitted function that embeds new samples.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues in descending order.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
 
     References
     ----------
@@ -120,16 +122,16 @@ class MESD(DecodingProjection):
     prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the projection.
+        """Fit the projection.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Samples, any row source; read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes; samples without any are left out.
+            Labels of 0 and 1, or n classes; samples without labels are ignored.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts, in the methods "fda" and "mmc" without `weighted`; the others look at neighbors.
+            Sample weights, for the methods "fda" and "mmc" without `weighted`; the other methods depend on neighbors.
             Landmarks are drawn with equal probability from the samples of positive weight.
 
         Returns
@@ -140,7 +142,7 @@ class MESD(DecodingProjection):
         Raises
         ------
         UserError
-            For parameters, rows or labels that do not fit together.
+            If parameters, rows or labels are invalid.
         """
         return self._fit(X, y, sample_weight)
 
@@ -154,13 +156,13 @@ class MESD(DecodingProjection):
         k = count_components(self.n_components, 1, n, n)
         classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
         if classes < 2 and not self.multilabel_ and self.method == "fda":
-            raise TooFewSamples("method 'fda' parts classes, and y has one class; pass samples of two at least")
-        if self.method == "fda" and classes > 1:  # the means of so many span one direction less
+            raise TooFewSamples("method 'fda' separates classes, but y has one class; pass samples of two classes")
+        if self.method == "fda" and classes > 1:  # the centered class means span at most classes - 1 directions
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(
-                f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
-                f"one of {', '.join(SCATTERS)}, weighted=False"
+                f"method {self.method!r}{' with weighted=True' * self.weighted} does not support sample_weight; repeat "
+                f"rows, or use one of {', '.join(SCATTERS)} with weighted=False"
             )
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 

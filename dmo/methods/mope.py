@@ -1,6 +1,7 @@
-"""MOPE: projections onto directions in which samples of high combined proximity lie alike.
+"""MOPE: projections onto directions in which samples with a high combined proximity have similar coordinates.
 
-All forms solve max tr(Z' S Z) for a sparse symmetric S (n x n) of proximities; eigenvalues are the algebraically largest.
+All forms solve max tr(Z' S Z) for a sparse symmetric matrix S (n x n) of proximities, by the algebraically largest
+eigenvalues.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE 30, 31, 43-46].
 """
 
@@ -46,8 +47,11 @@ from dmo.parameters import Part, parametrized
 
 Constraint = Literal["projection", "embedding", "coefficients"]
 CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
-"""What is orthonormal, and the power of K's eigenvalues that belongs to it: P (in feature space, P'P = Gamma'K Gamma),
-Z (Z'Z = Gamma'KK Gamma), or Gamma."""
+"""Exponent of the eigenvalues of K for each orthonormality constraint.
+
+"projection" makes P orthonormal in feature space (P'P = Gamma'K Gamma), "embedding" Z (Z'Z = Gamma'KK Gamma), and
+"coefficients" Gamma.
+"""
 
 
 def semi_supervised(
@@ -60,12 +64,12 @@ def semi_supervised(
     mixing: float,
     method: Literal["pca", "olpp"],
 ) -> TraceProblem:
-    """Mix proximities of labeled samples with an unsupervised term over all.
+    """Combine proximities of labeled samples with an unsupervised term for all samples.
 
     psi, W (n, n); labeled (n,)
     """
-    # mixing times Psi plus (1 - mixing) times A_un, A_un = I ("pca"; LSI of rows that are not centered) or -Lap(W)
-    # ("olpp"); P'P = I, or the same mix of Z_l'Z_l and Z'Z plus a ridge.
+    # The objective is mixing Psi + (1 - mixing) A_un with A_un = I ("pca", or LSI if rows are not centered) or -Lap(W)
+    # ("olpp"). The constraint is P'P = I, or the same combination of Z_l'Z_l and Z'Z plus a ridge.
     #
     # [MOPE 44, 45].
     if method not in ("pca", "olpp"):
@@ -88,11 +92,11 @@ def semi_supervised(
 
 
 def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
-    """Project label vectors by an unsupervised method, with the labels as its rows.
+    """Project the label vectors of samples by an unsupervised method.
 
     Y (n, L) -> (n, rank)
     """
-    # [MOPE 39, and below it].
+    # [MOPE 39, and the text below it].
     if name == "pca":
         return None
     labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
@@ -108,7 +112,7 @@ def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | N
 def project_long_rows(
     S: QuadraticForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
-    """Solve X'SX | I by block Krylov, with products of X and S alone: for rows with many features.
+    """Solve X'SX | I by block Krylov iteration, which only multiplies by X and S, for data with many features.
 
     X (n, d); mean (d,)
     """
@@ -129,12 +133,12 @@ def project_long_rows(
 
 
 def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
-    """Find coefficients Gamma of Z = K Gamma, in the eigenbasis of K: the kernel form.
+    """Compute the coefficients Gamma of Z = K Gamma in the eigenbasis of K (kernel form).
 
     K (n, n)
     """
-    # K = V diag(l) V', Gamma = V (s / l) q: q are the eigenvectors of s V'SV s, s = l^e with e of the constraint;
-    # with a ridge, Gamma'(KK + ridge K)Gamma = I, s = (l / (l + ridge))^1/2.
+    # With K = V diag(l) V', Gamma = V (s / l) q, where q are the eigenvectors of s V'SV s. Here s = l^e with the
+    # exponent e of the constraint. With a ridge, Gamma'(KK + ridge K)Gamma = I and s = (l / (l + ridge))^1/2.
     #
     # [MOPE 46].
     l, V = scipy.linalg.eigh(K, check_finite=False)
@@ -147,45 +151,50 @@ def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constrai
     return EmbeddingFit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))
 
 
-_SMALL = 6000  # features, or samples, of dense square matrices
-_ALL = 4000  # samples of which all pairs are taken
+_SMALL = 6000  # maximum size of dense square matrices
+_ALL = 4000  # maximum number of samples for a graph of all pairs
 
 
 @parametrized
 class MOPE(DecodingProjection):
     """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
 
-    Samples without labels (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all, so that only the
-    unsupervised part sees them; they are embedded like new samples. With `center` the supervised part is about the mean
-    of the labeled samples; so is, but in the kernel form, its share Z_l'Z_l of the constraint on Z.
+    Unlabeled samples (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all samples. They only affect
+    the unsupervised term, and they are embedded like new samples. With `center`, the supervised term is centered at the
+    mean of the labeled samples; except in the kernel form, its part Z_l'Z_l of the constraint on Z is centered there as
+    well.
 
     Parameters
     ----------
     proximity : Proximity or {"classes", "bits", "projection"}, default="classes"
-        The label proximity G: what it compares, classes, label sets, or coordinates of label sets in a smaller space, and how.
+        Label proximity G and its similarity measure. It compares classes, label sets ("bits"), or coordinates of label
+        sets in a smaller space ("projection").
     combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        How Psi follows from G and the feature weights W.
+        Rule that combines G and the feature weights W to Psi.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
-        Psi is 0 outside the graph of neighbors; its weights are W. None: Gaussian weights of the union of 15 neighbors each.
-        Where Psi is worked out for all pairs, the mean length of the edges is the root mean square of their distances.
+        Neighbor graph with the weights W; Psi is 0 for samples that it does not connect. None: Gaussian weights, 15
+        neighbors of each sample, adjacency "union". If Psi is computed for all pairs, the mean length of the edges is
+        the root mean square of their distances.
     n_components : int, default=2
-        Dimensions of the space.
+        Number of dimensions.
     constraint : {"projection", "embedding", "coefficients"}, default="projection"
-        What is orthonormal: the projection P; Z = X P itself; or, with a kernel, its coefficients.
+        Orthonormal matrix: the projection P, the embedding Z = X P, or the coefficients of the kernel form.
     ridge : float, default=0.0
-        c of Z'Z + c P'P = I, at least 0, for the constraint "embedding" (features in their own units).
+        Ridge c of Z'Z + c P'P = I, at least 0, for the constraint "embedding"; it depends on the units of the features.
     center : bool, default=False
-        Subtract the mean of the features (in a kernel's feature space, or of the relations); sparse rows stay sparse.
+        Subtract the mean of the features (in the feature space of a kernel, or of the relation features). Sparse rows
+        stay sparse.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features; another kernel makes it the kernel form, through an n x n matrix in memory.
+        "linear" projects the features. Other kernels select the kernel form, which needs an n x n matrix in memory.
     n_landmarks : int or None, default=None
-        Relation features: project the values of `kernel` (or the distances, "euclidean") to this many random samples, in
-        place of the features.
+        Number of random samples for relation features: values of `kernel` (or distances, if it is "euclidean") to these
+        samples replace the features.
     options : MethodOptions or None, default=None
-        `mixing`, lam of lam Psi + (1 - lam) A, and `unsupervised`, what A is: "olpp", minus the Laplacian of W on the graph of
-        the nearest features (15 where `n_neighbors` is None), or "pca", the identity. None: mixing=1.0, "olpp".
+        `mixing` is lam in lam Psi + (1 - lam) A, and `unsupervised` selects A: minus the Laplacian of W ("olpp"), or
+        the identity ("pca"). The graph of "olpp" connects nearest neighbors in the features (15 if `n_neighbors` is
+        "all"). None: mixing=1.0, "olpp".
     solver : Solver or None, default=None
-        Of the iteration that is used where there are more than 6000 samples and features. None: tol=1e-6, max_iter=300.
+        Iterative solver for data with more than 6000 samples and more than 6000 features. None: tol=1e-6, max_iter=300.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -195,15 +204,15 @@ class MOPE(DecodingProjection):
     expansion_ : Expansion
         The fitted function of new samples.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues in descending order.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples, of the kernel form.
+        Coordinates of the training samples; only in the kernel form.
     proximity_ : csr_array of shape (n, n)
-        Psi.
+        Proximities Psi.
     n_iter_ : int
-        Steps taken.
+        Number of iterations.
 
     References
     ----------
@@ -254,14 +263,14 @@ class MOPE(DecodingProjection):
     prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
-        """Learn the embedding.
+        """Fit the embedding.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Samples, any row source; read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes; some samples may have none.
+            Labels of 0 and 1, or n classes; some samples may be unlabeled.
 
         Returns
         -------
@@ -271,7 +280,7 @@ class MOPE(DecodingProjection):
         Raises
         ------
         UserError
-            For parameters, rows or labels that do not fit together.
+            If parameters, rows or labels are invalid.
         """
         return self._fit(X, y)
 
@@ -294,7 +303,7 @@ class MOPE(DecodingProjection):
         self._fit_decoder(view, source, data.Y, data.weights.labels)
 
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
-        """Psi (kept) on the graph of neighbors, mixed with the unsupervised part, which is on that of the features."""
+        """Compute Psi on the neighbor graph (`proximity_`), and return it combined with the unsupervised term."""
         measure, given = self._measure(X, Y), self._graph
         wanted = given.n_neighbors
         k = self._fewer("n_neighbors", wanted, X.shape[0] - 1) if isinstance(wanted, int) else None
@@ -302,8 +311,8 @@ class MOPE(DecodingProjection):
         if k is None:
             if X.shape[0] > _ALL:
                 raise UserError(
-                    f"n_neighbors = 'all' takes all pairs of at most {_ALL} samples, got {X.shape[0]}; pass n_neighbors "
-                    f"(such as 60), with selection='proximity' to choose among all pairs"
+                    f"n_neighbors = 'all' supports at most {_ALL} samples, got {X.shape[0]}; pass a number such as 60, "
+                    f"with selection='proximity' to choose among all pairs"
                 )
             graph = all_pairs(X.shape[0])
         elif near:
@@ -333,7 +342,7 @@ class MOPE(DecodingProjection):
         return adjacency(found, given.adjacency)
 
     def _measure(self, X: Any, Y: np.ndarray) -> Any:
-        """Pattern (n x n CSR) -> Psi on it."""
+        """Return a function that computes Psi on the nonzero pattern of a graph (n x n CSR)."""
         given, proximity, how = self._graph, self._proximity, self._combination
         bandwidth, scales = given.bandwidth, None
         if given.n_neighbors == "all" or given.selection == "proximity":
@@ -353,13 +362,14 @@ class MOPE(DecodingProjection):
         return measure
 
     def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | Literal["mean"], np.ndarray | None]:
-        """Bandwidth and local scales that do not depend on which pairs are looked at."""
+        """Return a bandwidth and local scales that do not depend on the edges of the graph."""
         given, similarity = self._graph, proximity.similarity
         weight = given.weight if isinstance(given.weight, str) else "given"
         scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")
         if scaled and given.n_neighbors != "all":
             raise UserError(
-                f"selection 'proximity' of {similarity!r}, which a graph's edges scale; take selection='features'"
+                f"selection='proximity' does not support the similarity {similarity!r}, whose scale depends on the "
+                f"graph; use selection='features'"
             )
         if weight == "gaussian" and given.bandwidth == "mean":
             return root_mean_square(X), None
@@ -375,8 +385,8 @@ class MOPE(DecodingProjection):
             return Projected(LinearExpansion(view, found.coefficients, found.offset), found, None)
         if self.constraint == "embedding":
             raise UserError(
-                f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are taken; take "
-                f"'projection', or relation features (n_landmarks=...)"
+                f"constraint 'embedding' needs a square matrix of {min(n, d)} rows, at most {_SMALL} are supported; "
+                f"use 'projection', or relation features (n_landmarks=...)"
             )
         mean = np.asarray(X.mean(axis=0)).ravel() if self.center else None
         fit = project_long_rows(problem.A, X, k, mean, self._solver.tol, self._solver.max_iter, self.random_state)
@@ -394,14 +404,14 @@ class MOPE(DecodingProjection):
         return Projected(expansion, fit, K @ alpha + offset)
 
     def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, n_landmarks: int) -> Projected:
-        """Kernel values to random samples in the place of the features [MOPE 3.5]."""
+        """Fit on relation features: kernel values to random samples [MOPE 3.5]."""
         if n_landmarks > X.shape[0]:
             raise TooFewSamples(
                 f"n_landmarks = {n_landmarks!r} of {X.shape[0]} samples; needs a whole number from 1 to {X.shape[0]}"
             )
         if self.constraint == "coefficients":
             raise UserError(
-                "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or take 'projection'"
+                "constraint 'coefficients' needs the kernel form; leave n_landmarks out, or use 'projection'"
             )
         return embed(lambda rows: (problem, None), view, X, k, self.kernel, "exact", n_landmarks, self.random_state)
 

@@ -1,10 +1,10 @@
-"""Annotation by a model and by the votes of samples of which it says the same.
+"""Label prediction by a model combined with votes of training samples that have similar predictions.
 
 u_il = sum_j w_ij y_jl / sum_j w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_i = sqrt(p_i) / |sqrt(p_i)|,
 
-with p_i the label probabilities of sample i (those of voters j held out) and S a distance of features. The inner
-product of square roots is the Bhattacharyya coefficient of the two label distributions: samples are neighbors where the
-model expects the same labels together, which is what a regression of each label for itself cannot see.
+with the label probabilities p_i of sample i (out of fold for the voters j) and a distance S of the features. The inner
+product e_i'e_j is the Bhattacharyya coefficient of two label distributions. Samples are neighbors if the model predicts
+the same combination of labels for both. A separate regression for each label does not use such combinations.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from dmo.persistence import encode
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
-_ANNOTATED = 5  # labels a sample that `PlugIn()` gives
-_BLOCK = 256  # queries whose weights over all voters (float64) are in memory at a time
+_ANNOTATED = 5  # number of labels per sample that `PlugIn()` predicts
+_BLOCK = 256  # number of queries per block; a block needs weights of all voters in float64
 
 
 def label_directions(probabilities: np.ndarray) -> np.ndarray:
-    """Turn label probabilities into directions, whose inner products are Bhattacharyya coefficients.
+    """Compute unit vectors from label probabilities, so that inner products are Bhattacharyya coefficients.
 
     probabilities (m, L) -> (m, L)
     """
@@ -65,12 +65,12 @@ def votes(
     sharpness: float,
     visual: float,
 ) -> np.ndarray:
-    """Count the shares of votes that labels get, on the workers of the current cluster where there is one.
+    """Compute the fraction of votes for each label, on the workers of the current cluster if there is one.
 
     voters, labels (n, L); queries (m, L) -> (m, L)
     """
     blocks = row_blocks(len(queries), _BLOCK)
-    # in float32 a sample's weights would depend, in the sixth digit, on how many others are asked for with it
+    # Use float64: in float32, the sixth digit of weights depends on the number of samples in a query.
     data = voters.astype(np.float64), labels.astype(np.float64), queries.astype(np.float64), distances
     work = partial(_block_votes, blocks, *data, sharpness, visual)
     return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
@@ -90,24 +90,24 @@ def _block_votes(
     weight = sharpness * (queries[where] @ voters.T)
     if distances is not None:
         weight -= visual * distances(where)
-    weight -= weight.max(axis=1, keepdims=True)  # the nearest voter has weight 1: no sum underflows
+    weight -= weight.max(axis=1, keepdims=True)  # the nearest voter gets weight 1, so that sums do not underflow
     np.exp(weight, out=weight)
     return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True))
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """Turn shares of votes into what calibration takes: log(u_il + f_l).
+    """Convert fractions of votes to scores for calibration: log(u_il + f_l).
 
     shares (m, L); frequency (L,) -> (m, L)
     """
-    # Shares are products of likelihoods, so that their logarithm is what adds up with other evidence; a label without
-    # a vote counts as if the frequency f_l of the label were its share. On Corel5k (cross-validated F1 of the plug-in
-    # rule): 39.7, against 38.0 with u itself and 38.7 with its square root.
+    # Fractions of votes behave like likelihoods, so that their logarithms can be added to other evidence. The fraction
+    # of a label without votes is replaced by the frequency f_l of the label. On Corel5k, the cross-validated F1 of the
+    # plug-in rule is 39.7 with the logarithm, 38.0 with u itself and 38.7 with its square root.
     return np.log(shares + np.maximum(frequency, 1e-9))
 
 
 def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
-    """How well every second sample is ranked by probabilities that the others teach. scores (n, L); Y (n, L)"""
+    """Evaluate the ranking by calibrated scores with two-fold cross-validation. scores (n, L); Y (n, L)"""
     found = []
     for some, rest in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         decide = PooledCalibration().learn([part[some] for part in scores], Y[some])
@@ -117,41 +117,41 @@ def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
 
 @parametrized
 class NeighborVotes(OnBase):
-    """Adds to the scores of a model the votes of training samples that are neighbors in its scores and in the features.
+    """Scores of a model combined with votes of training samples that are close in predictions and in features.
 
-    The model `base` says p_i of every sample, of voters held out; neighbors are weighted by
-    exp(sharpness e_i'e_j - visual S_ij), e the square roots of p scaled to length 1 and S the distance of the base's
-    kernels. Scores and votes are calibrated together.
+    The model `base` predicts label probabilities p_i of each sample; for training samples, which are the voters, they
+    are out of fold. Voters are weighted by exp(sharpness e_i'e_j - visual S_ij), where e_i is sqrt(p_i) scaled to
+    length 1, and S is the distance of the kernels of the base. Scores and votes are calibrated jointly.
 
     Parameters
     ----------
     base : estimator with a `decoder` parameter, str or None, default=None
-        The model, or the path of a saved one. A copy is fitted with its parameters. A loaded `NeighborVotes` has the model
-        itself and does not open the path. None:
-        `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best by pipelines/annotation_benchmark.py; where
-        its kernel would not fit in memory, `MultiViewRidge()` and votes by what it says alone.
+        Model, or the path of a saved one. A copy is fitted with its parameters. A loaded `NeighborVotes` contains the
+        model and does not open the path. None: `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best
+        model in pipelines/annotation_benchmark.py. If its kernel does not fit in memory, it is `MultiViewRidge()`, and
+        votes do not use the features.
     sharpness : float, default=30.0
-        Weight of what the base says, at least 0 (flat between 20 and 40 on Corel5k).
+        Weight of the similarity of predictions, at least 0. On Corel5k, results hardly change between 20 and 40.
     visual : float, default=10.0
-        Weight of the distance of the features, at least 0; 0 for a base without exact kernels.
+        Weight of the distance of the features, at least 0. Use 0 for a base without exact kernels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores and votes to decisions; None: `PlugIn()`, whose five labels a sample are those of annotation; of a
-        vector of classes, and where samples have less than 2.5 labels on average, `PooledCalibration()`, which ranks by
-        probability.
+        Decoder of scores and votes. None: `PlugIn()`, which selects five labels per sample as is usual in annotation.
+        For a vector of classes, or if samples have fewer than 2.5 labels on average, None means `PooledCalibration()`,
+        which ranks labels by probability.
 
     Attributes
     ----------
     base_ : estimator
-        The fitted model.
+        Fitted model.
     voters_ : ndarray of shape (n, L), float32
-        e of the training samples.
+        Vectors e_i of the training samples.
     held_out_scores_, held_out_votes_ : ndarray of shape (n, L)
-        What fits of the base on three of four parts say of the training samples of the fourth, and logarithms of the votes
-        of those parts: what votes are worth is learned from them.
+        Out-of-fold scores and logarithmic votes of the training samples, by fits of the base on three of four folds.
+        The relative weight of votes is learned from them.
     rule_ : ScoreRule
-        Which labels a training sample carries.
+        Function from raw scores to the scores that select labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Classes or label names.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class NeighborVotes(OnBase):
     decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
-        """Learn the model, and what its votes are worth.
+        """Fit the model and the weight of the votes.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class NeighborVotes(OnBase):
         Raises
         ------
         UserError
-            For parameters, views or labels that do not fit together, and for a base that takes no decoder.
+            If parameters, views or labels are invalid, or if the base has no parameter `decoder`.
         """
         return self._fit(X, y)
 
@@ -201,7 +201,7 @@ class NeighborVotes(OnBase):
         if self.base is None:
             base = self.base_ = self._default_base(len(Y), len(views))
         if "decoder" not in base.get_params():
-            raise UserError(f"base = {base!r}; needs a model that scores labels and takes a decoder, as MultiViewRidge")
+            raise UserError(f"base = {base!r}; needs a model with the parameter decoder, such as MultiViewRidge")
         base.set_params(decoder=PooledCalibration())
 
         def key(memory: Memory) -> Hashable:
@@ -220,14 +220,16 @@ class NeighborVotes(OnBase):
             alone, voted = (_ranking(scores, Y) for scores in ([raw], [raw, found]))
             if voted <= alone:
                 log.info(
-                    "votes of neighbors do not pay: held-out ranking %.3f, without %.3f; fit the base", voted, alone
+                    "votes do not improve the ranking: %.3f with, %.3f without them; use the base alone",
+                    voted,
+                    alone,
                 )
         return LeftOut("known", np.arange(len(Y)), [raw, found])
 
     def _voters(self, base: Any, data: Data) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
-        """Fits of the base on all samples but each fold's, whose votes are held out, and on all."""
-        # a vote's weight compares scores, and held-out scores of the whole fit have seen each other's labels: what votes are
-        # worth is learned from samples that neither the base nor the voters of their fold have seen
+        """Fit the base on each training fold and on all samples; return the voters of each fit."""
+        # The weight of votes is learned from samples of a test fold, which influence neither the base nor the voters of
+        # the training fold. Leave-one-out scores of a fit on all samples would depend on each other's labels.
         views, Y = data.views, data.Y
         fold = dealt(Y, row_keys(self, data, np.arange(len(Y))), min(FOLDS, len(Y)))
         parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
@@ -247,7 +249,7 @@ class NeighborVotes(OnBase):
 
     @property
     def _decides(self) -> bool:
-        """Always: votes and scores are one ranking by the decoder alone."""
+        """Always true, because only a decoder can combine scores and votes to one ranking."""
         return True
 
     def _learn_decoder(
@@ -278,7 +280,7 @@ class NeighborVotes(OnBase):
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
-        """The base for n samples where none is given; of one view there are no weights to learn."""
+        """Return the default base for n samples; with one view, there are no view weights to learn."""
         engine = choose_engine("auto", n, 1)
         if not is_exact(engine):
             return MultiViewRidge(approximation=engine)
@@ -287,7 +289,7 @@ class NeighborVotes(OnBase):
 
 @dataclass
 class _Voters:
-    """Samples that vote, and the base that was fitted on them."""
+    """Training samples that vote, and the base fitted on them."""
 
     base: Any
     labels: np.ndarray
@@ -310,7 +312,7 @@ class _Voters:
     def __call__(
         self, views: Mapping[str, Rows], sharpness: float, visual: float, near: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Raw scores of samples (m x L), and logarithms of their votes; `near`: by the distance of the features too."""
+        """Return raw scores (m x L) and logarithmic votes; `near` uses the distance of the features as well."""
         prepared = prepare_views(self.base, views, reset=False)
         raw = self.base._raw_scores(prepared)
         queries = label_directions(self.base.decoding_.probabilities([raw]))

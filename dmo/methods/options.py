@@ -1,4 +1,4 @@
-"""What estimators' parameters are: types, the objects that they share, and the words that their pages share."""
+"""Parameters of estimators: type aliases, shared parameter objects, and shared paragraphs of docstrings."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from dmo.methods.quadratic_forms import NEEDS
 from dmo.parameters import ParameterObject
 
 KernelSpec = str | Kernel
-"""A kernel or its name."""
+"""Type of a kernel: an object or its name."""
 KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
-"""One kernel for all views, or one per view."""
+"""Type of `kernel`: one for all views, or one per view."""
 Ridges = float | Mapping[str, float] | Sequence[float]
-"""One ridge for all views, or one per view."""
+"""Type of `ridge`: one for all views, or one per view."""
 LabelRidges = float | np.ndarray | Mapping[str, Any] | Sequence[Any]
-"""The same, each a number for all labels or an array of one per label."""
+"""Type of `ridge` with an optional array of one value per label."""
 Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
-"""Weights of the views, or how they are learned."""
+"""Type of the weights of views: numbers, or a method that learns them."""
 Decoder = str | Calibration | PlugIn | PooledCalibration | Scores | None
-"""From held-out scores to decisions: an object of dmo.decoders, "calibrated", "probabilities", or a metric as "f1@5"."""
+"""Type of `decoder`: an object of dmo.decoders, "calibrated", "probabilities", or a metric such as "f1@5"."""
 Engine = Literal["auto", "exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
-"""The kernel as it is, or one of low rank; "auto" decides by size."""
+"""Type of `approximation`: an exact or a low-rank kernel; "auto" selects by size."""
 GivenEngine = Literal["exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
-"""The same without "auto"."""
+"""Type of `approximation` without "auto"."""
 LinearEngine = Literal["auto", "exact", "krylov", "nystrom"] | Exact | Krylov | Nystrom
-"""Of a linear problem, which may be solved in a Krylov subspace too."""
+"""Type of `approximation` for linear problems, which can also be solved in a Krylov subspace."""
 AnyEngine = (
     Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
 )
@@ -57,39 +57,39 @@ PAIRS_TOO = Need(
     lambda value: (isinstance(value, str) and value == "all") or COUNT.holds(value),
     ("all",),
 )
-"""Of `Graph.n_neighbors`, where a method can go without a graph."""
+"""Constraint on `Graph.n_neighbors` for methods that also support all pairs of samples."""
 
 
 @dataclass(eq=False, repr=False)
 class Graph(ParameterObject):
-    """The graph of neighbors that an estimator looks at: which samples it joins, and how near they are.
+    """Graph of nearest neighbors: its edges and their weights.
 
-    A name or a matrix stands for the graph of that `weight`, a number for one of so many neighbors. None stands for the
-    default of the estimator, which its page names.
+    Instead of an object, an estimator accepts the value of `weight` (a name or a matrix) or of `n_neighbors` (a
+    number). None, for an option or the whole graph, selects the default of the estimator, which is documented there.
 
     Parameters
     ----------
     n_neighbors : int, "all" or None, default=None
-        Neighbors of every sample. "all" (of `MOPE`): all pairs, of at most 4000 samples.
+        Number of neighbors of each sample. "all" selects all pairs of at most 4000 samples (`MOPE` only).
     weight : str, ndarray of shape (n, n), or None, default=None
-        Weights of the edges, "constant", "gaussian", "local", "inverse", "cosine", "pearson", ..., see `dmo.graphs.weigh`;
-        a matrix must be symmetric.
+        Weights of the edges: "constant", "gaussian", "local", "inverse", "cosine", "pearson", ..., see
+        `dmo.graphs.weigh`. A matrix must be symmetric.
     bandwidth : float, "mean" or None, default=None
-        Of the weights "gaussian", in units of the distance; "mean": the mean length of the edges.
+        Bandwidth of the weights "gaussian", in units of the distance. "mean" is the mean length of the edges.
     tau : float or None, default=None
-        Of the weights "inverse", above 0; they are at most 1 / tau.
+        Constant of the weights "inverse", above 0; the weights are at most 1 / tau.
     local : int or None, default=None
-        Of the weights "local": which neighbor gives the scale.
+        Number k of the weights "local": the distance to the k-th neighbor is the local scale.
     adjacency : {"union", "mutual", "sum"} or None, default=None
-        The graph holds a pair where one is a neighbor of the other, or where both are; "sum": the pairs of "union", those of
-        "mutual" twice.
+        "union" connects two samples if at least one is a neighbor of the other, "mutual" if both are. "sum" has the
+        edges of "union"; mutual edges count twice.
     metric : {"euclidean", "cosine"} or None, default=None
-        Distance by which neighbors are sought.
+        Distance for the neighbor search.
     search : {"exact", "approximate"} or None, default=None
-        How neighbors are sought.
+        Algorithm of the neighbor search.
     selection : {"features", "proximity"} or None, default=None
-        Neighbors are the samples that are nearest in `metric`, or (of `MOPE`) those of the largest proximity, which takes
-        time by n^2.
+        Neighbors are the nearest samples in `metric`, or the samples with the largest proximity (`MOPE` only), which
+        needs time proportional to n^2.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class Graph(ParameterObject):
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """The graph that a value is, or stands for."""
+        """Convert a value to a graph; an integer is the number of neighbors."""
         return cls(value) if isinstance(value, int) else super()._of(value)
 
 
@@ -139,22 +139,24 @@ GAUSSIAN: Mapping[str, Any] = {
     "metric": "euclidean",
     "search": "exact",
 }
-"""What `MOPE` and `LabelPropagation` take where a `Graph` says nothing."""
+"""Defaults of `MOPE` and `LabelPropagation` for options of `Graph` that are None."""
 
 
 @dataclass(eq=False, repr=False)
 class Solver(ParameterObject):
-    """How an estimator's problem is solved, where that is by iteration, and how closely.
+    """Iterative solver, its tolerance and its maximum number of steps.
 
-    A name stands for the solver of that `method`. None stands for the default of the estimator, which its page names.
+    Instead of an object, an estimator accepts the value of `method`. None selects the default of the estimator, which
+    is documented there.
 
     Parameters
     ----------
     method : {"krylov", "als"} or None, default=None
-        Block Krylov iteration started from the labels, or a paper's alternating least squares with warm-started block CG,
-        whose steps keep the best directions of the new and the last two iterates.
+        "krylov" is a block Krylov iteration started from the labels. "als" is the alternating least squares method of
+        the paper, with warm-started block conjugate gradients; each step selects the best directions in the span of the
+        new and the last two iterates.
     tol : float or None, default=None
-        Residual of the eigenpairs, relative to the largest eigenvalue, at which an eigenproblem is solved.
+        Tolerance for the residual of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int or None, default=None
         Maximum number of steps. If they do not suffice, a ConvergenceWarning reports the residual.
 
@@ -182,22 +184,22 @@ class Solver(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class Combine(ParameterObject):
-    """How `MOPE` puts the proximities g of labels and the feature weights w of the same pairs together.
+    """Combination of label proximities g and feature weights w of the same pairs in `MOPE`.
 
-    A name stands for the combination of that name.
+    Instead of an object, `MOPE` accepts the value of `how`.
 
     Parameters
     ----------
     how : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        See `dmo.labels.proximities.combine`.
+        Name of the combination, see `dmo.labels.proximities.combine`.
     a : float, default=1.0
         Exponent of g in "priority", above 0.
     b : float, default=1.0
         Exponent of w in "priority", above 0.
     beta : float, default=1.0
-        How much w weakens g in "priority", at least 0; share of g in "sum".
+        Strength with which w weakens g in "priority", at least 0; fraction of g in "sum".
     label_share : float in [0, 1], default=1.0
-        gamma of "priority": its share of the labels.
+        Parameter gamma of "priority", the fraction of the label term.
 
     References
     ----------
@@ -230,18 +232,18 @@ class Combine(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class MethodOptions(ParameterObject):
-    """What single methods of `TraceEmbedding` and `MESD` take besides; one that the method does not use is refused.
+    """Options of individual methods of `TraceEmbedding` and `MESD`; an option that the method does not use is an error.
 
-    A number stands for that `mixing`.
+    Instead of an object, an estimator accepts the value of `mixing`.
 
     Parameters
     ----------
     mixing : float in [0, 1] or None, default=None
-        Share of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix". None: 0.5.
+        Fraction of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix". None: 0.5.
     shrinkage : float in [0, 1] or None, default=None
-        s of MDDM's constraint (1 - s) X'X + s I. None: 0.5.
+        Parameter s of the constraint (1 - s) X'X + s I of MDDM. None: 0.5.
     n_repelled : int or None, default=None
-        Neighbors of other classes (mfa: closest pairs per class). None: 15.
+        Number of neighbors of other classes (mfa: closest pairs per class). None: 15.
     regularization : float or None, default=None
         Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
     penalty : float or None, default=None
@@ -255,8 +257,8 @@ class MethodOptions(ParameterObject):
     unsupervised : str or None, default=None
         The unsupervised method of "mix". None: "lpp".
     constraint : {"mixed", "supervised", "projection"} or None, default=None
-        Of "mix": the constraints of both methods in the same shares as their objectives, that of the supervised method, or
-        P'P = I. None: "mixed".
+        Constraint of "mix". "mixed" combines the constraints of both methods with the same weights as their objectives.
+        "supervised" uses the constraint of the supervised method, and "projection" is P'P = I. None: "mixed".
 
     Examples
     --------
@@ -294,41 +296,42 @@ _PARAGRAPHS = {
     view.""",
     "X_gaps": """X : mapping of view to rows, list of rows, or rows
     Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole rows; or one
-    view. Of several views in memory, rows of NaN are samples that a view lacks.""",
+    view. If several views are in memory, rows of NaN mark samples that are missing from a view.""",
     "X_new": """X : mapping of view to rows, list of rows, or rows
-    The views of fit, of m samples: arrays of shape (m, d), in chunks of whole rows.""",
+    The same views as in fit, for m samples: arrays of shape (m, d), in chunks of whole rows.""",
     "y": """y : array-like of shape (n, L) or (n,)
     Labels of 0 and 1, n classes, or n lists of labels.""",
     "y_unused": """y : object, default=None
-    Ignored; here so that pipelines can pass it.""",
+    Ignored; present for compatibility with pipelines.""",
     "prepare": """prepare : Prepare, str or mapping of view to str, default="auto"
-    What is done to rows before anything is learned from them: which columns are which view, how gaps are filled and columns
-    scaled; a name, or one per view, stands for Prepare(scale=...). See `Prepare`.""",
+    Preprocessing of the rows: splitting into views, imputation and scaling, see `Prepare`. A name, or one name per
+    view, is short for Prepare(scale=...).""",
     "random_state": """random_state : int or None, default=0
-    Seed of everything that is drawn, such as landmarks, starting vectors, folds and samples of rows.""",
+    Seed of all random choices, such as landmarks, starting vectors, folds and samples of rows.""",
     "approximation": """approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, ..., default="auto"
-    The exact engine (Exact says where and in which precision the kernels live), or a low-rank kernel per view and the
-    moment engine: one pass over the rows, then small dense algebra. "auto": exact where it fits in memory. A name stands for
-    Nystrom(), Meka() or BestLowRank().""",
+    "exact" uses full kernel matrices; `Exact` sets their storage and precision. The others use a low-rank kernel per
+    view, which needs one pass over the data and small dense matrices. "auto" is exact if the kernels fit in memory. The
+    names are short for Nystrom(), Meka() and BestLowRank().""",
     "distances": """distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-    "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance; "auto", and views that a
-    mapping does not name: "chi2" where their feature store calls them histograms, else "l2". Each is divided by its
-    mean over the training samples.""",
+    Distance of each view, divided by its mean over the training samples. "l1" and "chi2" compare histograms (rows
+    scaled to sum 1), "l2" is the Euclidean distance. "auto", also for views without an entry in a mapping, is "chi2" if
+    the feature store declares the view to be histograms, otherwise "l2".""",
     "targets": """targets : {"auto", "labels", "real"}, default="auto"
-    What y is. "real": numbers in any units, which `predict` returns, and the estimator is a regressor to scikit-learn.
-    "auto": real where y is a matrix of floats other than 0, 1, -1 and NaN, else labels.""",
+    Type of y. With "real", y holds regression targets: `predict` returns numbers in the units of y, and scikit-learn
+    treats the estimator as a regressor. "auto" selects "real" if y is a matrix of floats with a value other than 0, 1,
+    -1 and NaN, otherwise "labels".""",
     "decoder": """decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-    Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
-    do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, of at most
-    1000 samples four to ten fits, each on other folds.""",
+    Decoder that ranks labels; it is learned from out-of-fold scores of the training samples, which need four additional
+    fits. With None, scores rank the labels, as described in `Scores`. Its `label_sets` need one additional fit on at
+    most 2000 samples; up to 1000 samples, they need four to ten fits on different folds.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
-    Distance by which neighbors are sought.""",
+    Distance for the neighbor search.""",
 }
 _MARK = re.compile(r"^( *)%\((\w+)\)s$", re.MULTILINE)
 
 
 def fill_docstrings(kind: type) -> None:
-    """Put the shared paragraphs in the place of marks such as %(scale)s, in the docstrings of a class and its methods."""
+    """Replace marks such as %(decoder)s in the docstrings of a class and its methods by shared paragraphs."""
 
     def put(mark: re.Match[str]) -> str:
         return textwrap.indent(_PARAGRAPHS[mark[2]], mark[1])
@@ -341,7 +344,7 @@ def fill_docstrings(kind: type) -> None:
 
 
 class NamedEngine:
-    """The parameter `approximation`, or one per view, where the name of an engine stands for it."""
+    """Descriptor of the parameter `approximation` that converts names of engines to objects."""
 
     def __get__(self, estimator: Any, owner: type) -> Any:
         try:

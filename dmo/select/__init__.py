@@ -1,1 +1,1 @@
-"""Searches of parameters: cross-validated sweeps, and tuning in rounds of them."""
+"""Hyperparameter search: cross-validated grid search, and automatic tuning in several rounds of it."""

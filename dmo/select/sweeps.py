@@ -1,4 +1,4 @@
-"""Cross-validated sweeps that share what their fits have in common, as `dmo.selection` tells."""
+"""Cross-validated grid search that shares computations between fits; `dmo.selection` describes the methods."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ __all__ = ["sweep"]
 
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
-    """Choose what settings are compared by where nothing is said, right for one label a sample or three hundred.
+    """Return the default metric: "arrmse", "accuracy", "auc-macro" or "ranking", depending on the type of y.
 
     labels (n, L)
     """
-    if real:  # of few rows one fold whose values hardly differ, at R2 = -10, decides a mean of R2
+    if real:  # in small data, a fold with nearly constant targets can have R2 = -10, which dominates the mean R2
         return "arrmse"
     if not multilabel:
         return "accuracy"
@@ -72,14 +72,14 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
 
 
 def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, bool]:
-    """Read what settings are compared by: labels as bytes or `LabelRows`, floats if some are unknown; or real outputs.
+    """Read y for scoring: labels as bytes or `LabelRows`, or as floats if some are unknown; or regression targets.
 
     -> labels (n, L)
     """
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
         Y, flat, _ = check_outputs(y, n, unknown=True)
-        RealOutputs.of(Y, flat)  # refuses an output that is never known
+        RealOutputs.of(Y, flat)  # raises an error if an output is always unknown
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
     if known is not None:
@@ -88,17 +88,17 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, 
 
 
 def has_gaps(labels: Any) -> bool:
-    """Whether some of the labels or outputs that `searched_labels` read are unknown."""
+    """Return whether the result of `searched_labels` has unknown entries."""
     return labels.dtype.kind == "f" and bool(np.isnan(labels).any())
 
 
 def counted_labels(labels: Any) -> Any:
-    """The labels that `searched_labels` read, 0 where they are unknown, as an array or CSR."""
+    """Convert the result of `searched_labels` to an array or CSR, with 0 for unknown entries."""
     return np.nan_to_num(labels) if labels.dtype.kind == "f" else getattr(labels, "source", labels)
 
 
 def _of_two_values(y: Any) -> bool:
-    """Whether y has labels for a regression: 0 and 1, or no numbers."""
+    """Return whether y holds labels although the estimator is a regressor: 0 and 1, or non-numeric values."""
     if is_label_sets(y) or scipy.sparse.issparse(y):
         return True
     values = np.asarray(y.compute() if hasattr(y, "compute") else y)
@@ -107,21 +107,21 @@ def _of_two_values(y: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Task:
-    """What settings are compared on: labels (n x L, or `real` outputs), as given, fold of each sample, the metric."""
+    """Data of a cross-validation: targets, folds and metric."""
 
-    labels: Any  # as `searched_labels` reads them
-    given: Any
+    labels: Any  # (n, L): the result of `searched_labels`
+    given: Any  # y as passed by the user
     fold: np.ndarray
     metric: Metric
-    real: bool
-    name: str | Metric  # of the metric
+    real: bool  # whether y holds regression targets
+    name: str | Metric  # name of the metric
 
     @property
     def folds(self) -> int:
         return int(self.fold.max()) + 1
 
     def truth(self, number: int) -> np.ndarray:
-        """Labels of the samples of a fold, as bytes where all are known; or outputs."""
+        """Return the targets of a fold; labels are bytes if all are known."""
         truth = self.labels[self.fold == number]
         return truth if self.real or has_gaps(truth) else truth.astype(np.uint8, copy=False)
 
@@ -136,46 +136,45 @@ def sweep(
     random_state: int | None = 0,
     refit: bool = True,
 ) -> SweepResult:
-    """Score every setting of a grid by cross-validation and refit the best.
+    """Score every candidate of a grid by cross-validation and refit the best.
 
-    Inside `dmo.stores.checkpoints.checkpoints` the scores of finished folds are kept, and a sweep that was
-    interrupted goes on
-    with the others; not where `metric` is a function, whose changes cannot be seen.
+    Inside `dmo.stores.checkpoints.checkpoints`, the scores of finished folds are stored, and an interrupted sweep
+    resumes with the remaining folds. This does not work if `metric` is a function, because dmo cannot detect changes of
+    its code.
 
     Parameters
     ----------
     estimator : estimator
-        Of dmo or scikit-learn, one that scores labels by `decision_function`, or predicts them (a regression, which
-        learns +1
-        and -1).
+        Estimator of dmo or scikit-learn that scores labels by `decision_function`, or a regressor, which is fitted to
+        labels of +1 and -1.
     views : mapping of view to rows, list of rows, or rows
         n samples, as for its `fit`.
     Y : array-like of shape (n, L) or (n,)
-        Labels or real outputs, as for its `fit`; held-out scores are compared with known ones alone.
+        Labels or regression targets, as for its `fit`; unknown entries are ignored in the scores.
     grid : mapping of str to sequence
-        Values by parameter; "bandwidth" of an estimator with kernels: factors of their bandwidths, for which Nystrom maps
-        take the landmarks of factor 1.
+        Candidate values for each parameter. For estimators with kernels, "bandwidth" lists factors for the bandwidths
+        of the kernels. Nystrom approximations use the landmarks of factor 1 for all factors.
     folds : int, default=4
-        Folds of the cross-validation, in which every label has its share (`stratified_folds`).
+        Number of folds, which are stratified by label (`stratified_folds`).
     metric : str or callable, default=None
-        See `dmo.metrics.metric_of`; None: "f1@5", of fewer labels "f1@k" of all k, of real outputs "r2". Averaged over
-        folds (labels without a positive in a held-out fold do not count there). Ties go to the first setting in the
-        grid's order.
+        See `dmo.metrics.metric_of`. None: "r2" for regression targets, otherwise "f1@5", or "f1@k" if there are only
+        k < 5 labels. Scores are averaged over folds; labels without a positive in a test fold are ignored in that fold.
+        If scores are equal, the first candidate in the order of the grid is selected.
     random_state : int or None, default=0
         Seed of the folds.
     refit : bool, default=True
-        Fit the best setting on all samples.
+        Fit the best candidate on all samples.
 
     Returns
     -------
     SweepResult
-        Scores of all settings, and the best estimator.
+        Scores of all candidates, and the best estimator.
 
     Raises
     ------
     UserError
-        For unknown parameters or metrics, for an empty grid, and where no setting can be fitted and scored; a setting that
-        cannot be while others can is left out with a warning.
+        If a parameter or metric is unknown, the grid is empty, or no candidate can be fitted and scored. If only some
+        candidates fail, they are left out with a warning.
 
     Examples
     --------
@@ -207,8 +206,10 @@ def compared(
     random_state: int | None,
     floors: Sequence[float] | None = None,
 ) -> tuple[SweepResult, bool]:
-    """What is found, with the best setting not yet fitted, and whether it is of real outputs. With `floors` those settings
-    alone see all folds that reach them by their mean over one fold and two; where they are -inf, those that lead there."""
+    """Score the candidates of a grid without refitting; also return whether y holds regression targets.
+
+    Candidates below the floors after one and two folds are dropped; a floor of -inf keeps the leading candidates.
+    """
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
     probe = clone(estimator)
@@ -216,7 +217,7 @@ def compared(
         for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
-        if "prepare__impute" in grid:  # then gaps are no reason to refuse the rows
+        if "prepare__impute" in grid:  # missing values are allowed if some candidate imputes them
             probe.set_params(
                 prepare__impute=next((value for value in grid["prepare__impute"] if value is not None), None)
             )
@@ -245,7 +246,7 @@ def compared(
             if number in failed:
                 continue
             fixed = outer[number]
-            if kind != last:  # settings that differ in the bandwidth, one after the other, share maps
+            if kind != last:  # consecutive candidates that only differ in the bandwidth share maps
                 last, maps = kind, defaultdict(SharedMaps)
             try:
                 model = with_setting(estimator, fixed)
@@ -255,9 +256,9 @@ def compared(
                 ruled = _ruled(model, inner) if shared else []
                 decodes = any(own._decoder is not None for own in ruled)
                 shared = shared and (model._decoder_uses_left_out or not decodes)
-                # shared fits have no weights, nor views without samples
+                # Shared fits do not support weights or missing samples.
                 shared = shared and not lacking and getattr(model, "class_weight", None) is None
-                # nor factor rows whose moments all settings have
+                # Fits by gradients have no moments to share.
                 engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
                 shared = shared and not any(by_gradients(engine) for engine in engines)
                 exact = shared and is_exact(decided(model))
@@ -266,7 +267,7 @@ def compared(
                 runs: Callable[..., list[dict[str, Any]]] = _one_by_one
                 if shared and not (loo and not exact):
                     runs = _shared
-                if unknown:  # moments have no single entries, and leaving one out has no closed form
+                if unknown:  # with unknown entries, moments and closed-form leave-one-out scores do not apply
                     learned = learns(getattr(model, "weights", None))
                     some = not np.isnan(labels).all(axis=1).any()
                     single = shared and exact and not (loo or learned) and some
@@ -292,7 +293,7 @@ def compared(
     place = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    if not table:  # none reached the floor
+    if not table:  # no candidate reached the floor
         return SweepResult(table, name, {}, -np.inf, estimator), real
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
@@ -305,7 +306,8 @@ def input_of(views: Mapping[str, Rows], index: np.ndarray, columns: np.ndarray, 
 
     index (m,); columns (k,): the training samples, to which a kernel matrix in one array is restricted
     """
-    # Views in one array, a table or a store are several, too: the names of the views decide, not the type of X.
+    # Views of one array, a table or a store count as several, too; therefore, test the names of the views, not the type
+    # of X.
     some: dict[str, Rows] = {name: Subset(source, index) for name, source in views.items()}
     if list(some) != [SINGLE]:
         return some
@@ -314,12 +316,12 @@ def input_of(views: Mapping[str, Rows], index: np.ndarray, columns: np.ndarray, 
 
 
 def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
-    """Give an estimator the decoder whose scores above 0 are label sets, where these are what a metric is of."""
+    """Set a decoder that predicts label sets if the metric evaluates label sets; otherwise return the estimator."""
     if metric not in SET_METRICS or is_regressor(estimator):
         return estimator
     if "decoder" not in estimator.get_params(deep=False):
         raise UserError(
-            f"{type(estimator).__name__} has no decoder, so makes no sets; pass a metric such as '{metric}@5'"
+            f"{type(estimator).__name__} has no decoder and predicts no label sets; pass a metric such as '{metric}@5'"
         )
     tree = hierarchy_of(estimator)
     sets = metric if tree is None else PlugIn(str(metric), hierarchy=tree)
@@ -327,7 +329,7 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
 
 
 def names_rule(metric: str | Metric | None) -> bool:
-    """Whether the name of a metric is that of a decoder too, which ranks labels by what it expects of them."""
+    """Return whether a metric is also the name of a plug-in decoder, which ranks labels by the expected metric."""
     try:
         return isinstance(metric, str) and isinstance(as_decoder(metric), PlugIn)
     except UserError:
@@ -335,13 +337,13 @@ def names_rule(metric: str | Metric | None) -> bool:
 
 
 def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Go through all combinations of a grid's values."""
+    """Yield all combinations of the values of a grid."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
-    """Make a clone with the parameters of a setting."""
+    """Return a clone with the parameters of a candidate."""
     made, rest = clone(estimator), dict(setting)
     if "bandwidth" not in made.get_params() and "bandwidth" in rest:
         made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))
@@ -350,12 +352,12 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
 
 
 def _factor(estimator: BaseEstimator, setting: Mapping[str, Any]) -> float | None:
-    """By which a setting multiplies the kernels' bandwidths, see `with_setting`; None: it says nothing of them."""
+    """Return the bandwidth factor of a candidate, see `with_setting`, or None."""
     return None if "bandwidth" in estimator.get_params() else setting.get("bandwidth")
 
 
 def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
-    """What tells settings apart but for that factor."""
+    """Return a key of a candidate that is equal for candidates which only differ in the bandwidth factor."""
     given = _factor(estimator, setting) is not None
     return repr({key: value for key, value in setting.items() if key != "bandwidth" or not given})
 
@@ -378,7 +380,7 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def _dealt(labels: Any, folds: int, random_state: int | None) -> np.ndarray:
-    """The fold of every sample (n)."""
+    """Return the fold of each sample (n)."""
     return remembered(
         lambda: stratified_folds(counted_labels(labels), folds, random_state),
         8.0 * len(labels),
@@ -393,16 +395,16 @@ def _description(
     grid: Mapping[str, Sequence[Any]],
     metric: str | Metric,
 ) -> Callable[[], str] | None:
-    """A function that returns a digest of all that the scores depend on; None where there is none."""
+    """Return a function that hashes everything that the scores depend on, or None if this is not possible."""
     if not isinstance(metric, str):
         return None
     try:
         known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
-    except ValueError:  # an argument that is no number, name or object of dmo
+    except ValueError:  # an argument is not a number, a string or an object of dmo
         return None
 
     def describe() -> str:
-        # may change with the memory that is free
+        # The engine can depend on the free memory.
         engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
         return digest(known, engine, rows, fingerprint(task.labels), task.fold)
@@ -411,33 +413,35 @@ def _description(
 
 
 class _Scores:
-    """Scores by outer setting, inner setting and fold, and which of them are found; kept in a checkpoint."""
+    """Scores by outer candidate, inner candidate and fold, with a mask of finished ones; stored in a checkpoint."""
 
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
-        # what a race does not ask for, settings that have lost it, and the folds that it has come to
+        # Entries that the race skips, dropped candidates, and the number of folds of the current heat.
         self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
         found = self._kept.load()
         if found is not None:
             self.values, self.known = found[0]["values"].copy(), found[0]["known"].copy()
-        self._found = self.known.copy()  # which no step has told yet
+        self._found = self.known.copy()  # loaded scores that are not yet counted in the progress
 
     def begin(self, outer: int, advance: Callable[[int], None]) -> None:
-        """Go on with the outer setting number `outer`, where some scores may be known."""
+        """Select the outer candidate for the following calls; some of its scores may be known from a checkpoint."""
         self.outer, self._advance = outer, advance
         advance(int(self._found[outer].sum()))
         self._found[outer] = False
 
     def wanted(self, inner: int, fold: int) -> bool:
-        """Whether the score of an inner setting on a fold is still to be found."""
+        """Return whether the score of an inner candidate on a fold is still needed."""
         return not (self.known | self.left_out)[self.outer, inner, fold]
 
     def race(self, folds: int, floors: Sequence[float] | None, failed: Container[int]) -> None:
-        """Ask for some folds of those that reach a floor by the folds before, or of the better half, then the best quarter,
-        and the best of every outer setting."""
+        """Start a heat with some folds, and drop candidates whose mean over the previous folds is below the floor.
+
+        A floor of -inf keeps the better half after one fold, a quarter after two, and the best of each outer candidate.
+        """
         done = self.heat
         if done and floors is not None:
             means = self.values[..., :done].mean(axis=2)
@@ -452,18 +456,18 @@ class _Scores:
             self._advance(int((self.left_out & ~self.known).sum()))
 
     def put(self, inner: int, fold: int, score: float) -> None:
-        """A score of the outer setting that `begin` named; kept where that is due."""
+        """Add a score of the current outer candidate; save a checkpoint if it is due."""
         self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
         self._advance(1)
         if self._kept.due():
             self.save()
 
     def save(self) -> None:
-        """Keep what is known."""
+        """Save all finished scores in the checkpoint."""
         self._kept.save({"values": self.values, "known": self.known}, {})
 
     def finish(self) -> None:
-        """Keep the scores for what follows the sweep."""
+        """Save the scores of the finished sweep."""
         self._kept.finish({"values": self.values, "known": self.known}, {})
 
 
@@ -478,7 +482,7 @@ def _shared(
     ruled: Sequence[Any],
     loo: bool,
 ) -> list[dict[str, Any]]:
-    """Score all settings, which it returns, from remembered kernels (exact) or shared moments (low rank)."""
+    """Score candidates with cached kernels (exact) or shared moments (low rank); return the candidates."""
     solved = model._factored_by + model._solved_by
     algebra = list(settings({key: grid[key] for key in grid if key in solved}))
     decoders = list(settings({key: grid[key] for key in grid if key in model._decoded_by}))
@@ -487,7 +491,7 @@ def _shared(
     wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
     keys = sample_keys(model, task.labels, sources) if loo and not task.real else None
-    pairwise = get_tags(model).input_tags.pairwise  # then a sample's key is its position in the fit
+    pairwise = get_tags(model).input_tags.pairwise  # keys of samples are then positions in the fit
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
         number, i, held = fit
@@ -537,15 +541,15 @@ def _fits(
     wanted: np.ndarray,
     loo: bool,
 ) -> Iterator[tuple[int, int, HeldOut]]:
-    """(fold, index of the algebra setting, what its fit says of the fold), at least where `wanted` (folds x algebra)."""
+    """Yield fold, index of the algebra candidate and held-out scores, at least for `wanted` pairs (folds x algebra)."""
 
     def in_turn(some: np.ndarray) -> list[int]:
-        """Settings that share factors or subspaces one after the other, in ascending order of the other numbers."""
+        """Order candidates so that consecutive ones share factors or subspaces, with increasing other numbers."""
         kinds = [tuple(str(algebra[i].get(key)) for key in model._factored_by) for i in some]
         numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
         return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]
 
-    # exact kernels fit the settings that a fold wants, low-rank ones those that any fold does
+    # Exact kernels fit the wanted candidates of each fold; low-rank kernels fit the candidates wanted by any fold.
     exact = is_exact(decided(model))
     groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not exact:
@@ -560,7 +564,7 @@ def _fits(
 def _decoded(
     model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, keys: np.ndarray | None, n_train: int
 ) -> np.ndarray:
-    """Scores of held-out samples by the decoder of a model, by a fit on `n_train` samples with these keys."""
+    """Decode the scores of held-out samples with the decoder of a model that was fitted on `n_train` samples."""
     decoder = as_decoder(model._decoder)
     if decoder is not None:
         assert loo is not None
@@ -573,7 +577,7 @@ def _decoded(
 
 
 def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The model under every setting of a grid that changes how scores are decoded, and nothing else."""
+    """Return a clone of the model for each candidate of the decoding parameters of a grid."""
     return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in model._decoded_by})]
 
 
@@ -584,7 +588,7 @@ def _one_by_one(
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every setting by fits of its own; return the settings."""
+    """Score every candidate by a separate fit; return the candidates."""
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for number in range(task.folds):
         left = [i for i in range(len(tried)) if scores.wanted(i, number)]
@@ -596,7 +600,7 @@ def _one_by_one(
         with part_of_more(scores.save):
             for i in left:
                 fitted = with_setting(model, tried[i])
-                fitted._only_scores = True  # nobody asks it for label sets
+                fitted._only_scores = True  # label sets are not needed
                 fitted.fit(old, y if task.real else targets(fitted, y))
                 scores.put(i, number, task.metric(task.truth(number), label_scores(fitted, new)))
     return tried

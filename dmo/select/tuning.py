@@ -1,10 +1,13 @@
-"""Tuning without options: which kernel, width, ridge and decoding suit these samples, by cross-validation.
+"""Automatic choice of kernel, bandwidth, ridge and decoder by cross-validation.
 
-A search goes on in rounds, each a sweep of `dmo.selection`: kernels and their widths, scales and few ridges, on some samples
-where there are many; then, on more of them, widths and ridges beside those of the best two kinds, as long as they get
-better, without an edge; then ridges on more still; then what decodes the scores. The estimator's own settings are among the
-settings of every search, so that none ends with a model that scores worse on its folds. Rounds are races: one fold, then two,
-leave out what cannot win, of a first round all but a quarter, later what is far below the best so far.
+A search has several rounds of cross-validation. The first round compares kernels, bandwidths and scalings with a few
+ridges, on a subset if there are many samples. The second round uses more samples. It varies bandwidths and ridges
+around the best two kinds of model as long as the score improves. Later rounds vary the ridge on still more samples, and
+finally the decoder. The parameters of the given estimator are always among the candidates, so that the result never
+scores worse on its folds.
+
+A round is a race: after one and two folds, candidates that cannot win are dropped. The first round keeps a quarter of
+them; later rounds drop candidates far below the best score so far.
 """
 
 from __future__ import annotations
@@ -73,11 +76,11 @@ log = logging.getLogger("dmo")
 Grid = Mapping[str, Sequence[Any]]
 _WIDTHS = (0.4, 1.0, 2.5)
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
-_SIZES = (600, 1500, 5000)  # samples of the first round, the second and the others, at most
-_ROUGH = 1e-3  # relative duality gap at which machines are compared
+_SIZES = (600, 1500, 5000)  # maximum number of samples in the first round, the second round and later rounds
+_ROUGH = 1e-3  # relative duality gap of support vector regressions in a comparison
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
-_NEAR, _FAR = 0.5, 2.0  # deviations over folds: a setting so far below the best on the first sees no other
-_STEPS, _FACTOR = 4, 3.0  # how often a grid is extended, and by how much
+_NEAR, _FAR = 0.5, 2.0  # standard deviations over folds below the best score at which a candidate is dropped
+_STEPS, _FACTOR = 4, 3.0  # maximum number of extensions of a grid, and the factor of each
 
 
 def tune(
@@ -94,34 +97,37 @@ def tune(
     Parameters
     ----------
     estimator : str or estimator
-        "ridge", "kgha", "morp" ..., as after `dmo tune`; or an estimator, whose parameters hold where none are tried.
+        Name as in the command `dmo tune` ("ridge", "kgha", "morp", ...), or an estimator. Its parameters are used where
+        `grid` does not list candidates.
     X : mapping of view to rows, list of rows, or rows
         n samples.
     Y : array-like of shape (n, L) or (n,), or n lists of labels
-        Labels or real outputs, as for its `fit`.
+        Labels or regression targets, as for its `fit`.
     grid : mapping of str to sequence, default=None
-        Values by parameter, all of whose combinations are tried, and ridges, widths, C and balances beyond where the best
-        lies at an edge, and the estimator's own settings. None: kernels (its own, linear, of dense rows that are no
-        histograms Laplacian, and of several views the product of their distances, with weights that labels or outputs
-        teach), widths, scales of the columns, ridges, intercepts and what decodes scores.
+        Candidate values for each parameter; all combinations are scored, and the parameters of the estimator as well.
+        If the best value of `ridge`, `bandwidth`, `C` or `balance` is the smallest or largest candidate, more values
+        are tried. None: the kernel of the estimator and a linear one, bandwidths, scalings of columns, ridges,
+        intercepts and decoders. A Laplacian kernel is tried for dense rows that are not histograms. For several views,
+        the product kernel of their distances is tried, with equal weights and with weights learned from y.
     metric : str or callable, default=None
-        See `dmo.select.sweeps.metric_of`. None: what suits the labels, see `dmo.select.sweeps.default_metric`. Where it
-        is the name of a decoder too, as "f1@5" is, that decoder is tried, unless the estimator came with one.
+        See `dmo.select.sweeps.metric_of`. None selects a metric for the type of y, see
+        `dmo.select.sweeps.default_metric`. If the metric is also the name of a decoder, such as "f1@5", this decoder is
+        tried, unless the estimator already has one.
     cv : int, default=4
-        Folds, in which every label has its share.
+        Number of folds, which are stratified by label.
     random_state : int or None, default=0
         Seed of the folds.
 
     Returns
     -------
     estimator
-        The best, fitted on all samples; its `tuning_` is the SweepResult with `best_params_`, `best_score_`,
-        `best_estimator_` and `cv_results_`.
+        The best estimator, fitted on all samples. Its attribute `tuning_` is a SweepResult with `best_params_`,
+        `best_score_`, `best_estimator_` and `cv_results_`.
 
     Raises
     ------
     UserError
-        For unknown names, parameters and metrics.
+        If the name of the estimator, a parameter or the metric is unknown.
 
     Examples
     --------
@@ -144,7 +150,7 @@ def search(
     cv: int = 4,
     random_state: int | None = 0,
 ) -> SweepResult:
-    """Do what `tune` does, and return what was found besides the model.
+    """Choose parameters as `tune` does, and return the SweepResult.
 
     Y (n, L)
     """
@@ -166,26 +172,26 @@ def search(
                 if getattr(estimator, "_decoder_uses_left_out", False) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
-        return problem.finished(found)  # distances of the last round serve this fit too
+        return problem.finished(found)  # inside the context, because this fit reuses distances of the last round
 
 
 @dataclass
 class _Problem:
-    """What a search is about: `chosen`, rows that it may use (None: all), and all settings that were scored on them."""
+    """Data and options of a search, the subset of rows that it uses, and a table of all scored candidates."""
 
     estimator: Any
     X: Any
     Y: Any
     views: Mapping[str, Rows]
-    labels: Any  # as `searched_labels` reads them
+    labels: Any  # the result of `searched_labels`
     real: bool
     metric: str | Metric
     cv: int
     random_state: int | None
-    rule: str | None = None  # the decoder that the metric names, where the estimator takes one and was given none
-    chosen: np.ndarray | None = None
+    rule: str | None = None  # decoder with the name of the metric, if the estimator supports decoders and has none
+    chosen: np.ndarray | None = None  # indices of the samples in use; None: all
     table: list[dict[str, Any]] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)  # all settings, on however many samples
+    tried: set[str] = field(default_factory=set)  # all candidates, on any number of samples
 
     @classmethod
     def of(
@@ -198,7 +204,7 @@ class _Problem:
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, real = searched_labels(probe, Y, sample_count(views))
         if not (real or isinstance(probe, Annotator)) and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
-            Y = labels  # a column for each of the names
+            Y = labels  # one column per label
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
         if not is_pairwise(getattr(probe, "kernel", None)):
@@ -209,7 +215,7 @@ class _Problem:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether held-out scores that a decoder learns from come with the fits of a search: left out in closed form."""
+        """Whether fits provide leave-one-out scores in closed form, so that decoders need no additional fits."""
         model = self.estimator
         exact = getattr(model, "_decoder_uses_left_out", False) and model.approximation in ("auto", "exact")
         whole = all(presence(source) is None for source in self.views.values()) and not has_gaps(self.labels)
@@ -217,7 +223,7 @@ class _Problem:
 
     @property
     def decoders(self) -> Grid:
-        """What is tried in the place of plain scores."""
+        """Candidates for the decoder."""
         tree = hierarchy_of(self.estimator)
         if tree is not None:
             return {
@@ -231,9 +237,7 @@ class _Problem:
         return {name: values for name, values in grid.items() if name in own}
 
     def held(self, grid: Grid) -> Grid:
-        """A grid whose own numbers of components, where nobody asked for others, are those that a fold's samples have, and
-        whose own ridges are those of methods that have one.
-        """
+        """Limit default candidates of `n_components` to the maximum for a training fold; drop unused ridges."""
         defaults, held = _grid_of_class(type(self.estimator)), dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
@@ -247,15 +251,15 @@ class _Problem:
         by_view = [part for kernel in kernels for part in per_view("kernel", kernel, list(self.views)).values()]
         if any(isinstance(parse(part), Linear) for part in by_view):
             most = min(most, sum(source.shape[1] for source in self.views.values()))
-        if methods:  # whose directions are those of the labels
+        if methods:  # supervised methods have at most as many components as the labels have dimensions
             most = min(most, label_rank(densified(counted_labels(self.labels))), L - 1)
         held["n_components"] = tuple(dict.fromkeys(min(value, max(1, most)) for value in own))
         if held["n_components"] != own:
-            log.info("tune: n_components is at most %d, as many as samples of a fold, columns or labels allow", most)
+            log.info("tune: n_components is at most %d, the maximum for the samples of a fold, columns or labels", most)
         return held
 
     def on(self, most: int) -> _Problem:
-        """The same on at most so many of the samples, with every label in its share, and with a table of its own."""
+        """Return the problem on a stratified subset of at most `most` samples, with an empty table."""
         n = len(self.labels)
         chosen = None
         if n > most:
@@ -264,15 +268,18 @@ class _Problem:
         return replace(self, chosen=chosen, table=[])
 
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
-        """The best row of all settings so far, with those of the grids that are new. In a `race` the first folds leave some
-        out: of inf all but those that lead, else those that are so many deviations below the best."""
+        """Score the candidates of some grids and return the best row of the table.
+
+        A race drops candidates `race` standard deviations below the best; inf keeps the leading candidates only.
+        """
         X, Y = self.X, self.Y
         if self.chosen is not None:
             pairwise = get_tags(self.estimator).input_tags.pairwise
             X, Y = input_of(self.views, self.chosen, self.chosen, pairwise), _safe_indexing(Y, self.chosen)
         elif list(self.views) != [SINGLE]:
             X = self.views
-        exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")  # low-rank fits share their passes
+        # Low-rank fits share passes over the data, so that dropping candidates would not save time.
+        exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")
         failed: list[UserError] = []
         for grid in grids:
             try:
@@ -287,16 +294,16 @@ class _Problem:
         if not self.table:
             raise failed[0]
         for reason in failed:
-            warnings.warn(f"tune: settings are left out: {reason}", stacklevel=2)
+            warnings.warn(f"tune: some candidates are left out: {reason}", stacklevel=2)
         return self.best()
 
     def _behind(self, deviations: float, folds: int) -> float:
-        """A mean over the first folds that is so many of its deviations below that of the best row."""
+        """Return the mean score of the best row over the first folds, minus a number of standard deviations."""
         best = self.best()
         return float(np.mean(best["folds"][:folds]) - deviations * best["std"] / np.sqrt(folds))
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
-        """The same on more samples, with the settings of some rows and ridges beside them; itself where it has all."""
+        """Score the candidates of some rows, and neighboring ridges, on more samples; return self if all are in use."""
         if self.chosen is None:
             return self
         more = self.on(most)
@@ -304,7 +311,7 @@ class _Problem:
         return more
 
     def kinds(self) -> list[dict[str, Any]]:
-        """The best row of every kernel, scale and combination of views, the best first."""
+        """Return the best row for each kind of model, the best first; `_kind` defines the kinds."""
         ranked = sorted(self.table, key=lambda row: row["mean"])
         return sorted({_kind(row): row for row in ranked}.values(), key=lambda row: -row["mean"])
 
@@ -312,7 +319,7 @@ class _Problem:
         return max(self.table, key=lambda row: row["mean"])
 
     def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
-        """The best row of the grids, and of values beyond them as long as the best of a number lies at an edge."""
+        """Score some grids, extend them while the best value is at the edge, and return the best row."""
         best = self.sweep(grids)
         for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
             more_values: list[float] = []
@@ -321,11 +328,11 @@ class _Problem:
                 best = self.sweep([_fixed(best) | {name: [beyond]}])
             if more_values:
                 listed = ", ".join(f"{value:g}" for value in more_values)
-                log.info("tune: the best %s was at the edge of its values; tried too: %s", name, listed)
+                log.info("tune: the best %s was at the edge of its candidates; also tried: %s", name, listed)
         return best
 
     def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:
-        """A value of a parameter beyond those tried with the kind of a setting; None where the best is not at their edge."""
+        """Return the next value beyond the candidates of a parameter; None if the best is not at their edge."""
         at: Any = best.get(name)
         rest = {key: value for key, value in setting_of(best).items() if key not in (name, *_OPEN)}
         tried = {row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))}
@@ -334,23 +341,23 @@ class _Problem:
         return float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
 
     def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
-        """The best row when the settings that the estimator came with are among them; a single value in a grid is a choice."""
-        if not getattr(self.estimator, "_decodes", True):  # of its own it learns nothing from labels
+        """Also score the original parameters, unless the grid fixes their values; return the best row."""
+        if not getattr(self.estimator, "_decodes", True):  # the original estimator does not predict labels
             return best
         own = nested(self.estimator)
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # as "pca" says nothing of labels
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # such as method "pca"
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
-            log.info("tune: no setting was better than those that it came with")
+            log.info("tune: no candidate was better than the original parameters")
         return found
 
     def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "gamma", "ridge")) -> dict[str, Any]:
-        """The best row after steps from one to the best of its neighbors in ridge and width, those that were not tried."""
+        """Improve a row by hill climbing in ridge and bandwidth, and return the best row of the table."""
         for _ in range(2 * _STEPS):
             given = setting_of(row)
             around = {name: _around(given[name], _STEP[name]) for name in names if _is_number(given.get(name))}
@@ -374,7 +381,7 @@ class _Problem:
         return self.best()
 
     def finished(self, best: Mapping[str, Any]) -> SweepResult:
-        """The result with the best setting fitted on all samples."""
+        """Fit the best candidate on all samples and return the result."""
         params = setting_of(best)
         final = with_setting(self.estimator, params)
         final.fit(self.X, self.Y if self.real else targets(final, self.Y))
@@ -385,11 +392,11 @@ class _Problem:
 
 
 _OPEN = ("ridge", "bandwidth", "C", "balance")
-"""Parameters whose grids are extended: numbers on a scale of factors, without bounds."""
+"""Parameters whose grids are extended: positive numbers without upper bound, on a logarithmic scale."""
 
 
 def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the parameters of a row of a table."""
+    """Return the parameters of a row of the table, without its scores."""
     return {key: value for key, value in row.items() if key not in ("mean", "std", "folds")}
 
 
@@ -428,9 +435,9 @@ def _default_grid(estimator: BaseEstimator) -> Grid:
 
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
-    """Rounds over kernels, widths, scales, ridges and decoders."""
+    """Search over kernels, bandwidths, scalings, ridges and decoders in rounds; return the best row."""
     by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
-    if by_target:  # a search of its own, for the best kernel alone
+    if by_target:  # search without view weights; weights per target are tried at the end
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem), race=np.inf)
@@ -445,7 +452,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
     for row in (best, *(other for other in others[:1] if other["mean"] + other["std"] > best["mean"])):
-        middle.climbed(row)  # each may be better than the other once its width suits it
+        middle.climbed(row)  # the second kind may become the best one with a suitable bandwidth
     last = middle.grown(_SIZES[2], middle.kinds()[:2])
     if last is not middle:
         last.climbed(last.best(), ("ridge",))
@@ -456,8 +463,8 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         decoded = {**chosen, **problem.known(problem.decoders)}
         others = [] if "decoder" in chosen else [chosen | problem.known({"intercept": [False]}), decoded]
         last.sweep([*others, decoded | {"center": [False]}], _NEAR)
-        last.climbed(last.best(), ("ridge",))  # the best ridge of scores is not that of probabilities
-    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # its own settings are among them
+        last.climbed(last.best(), ("ridge",))  # the best ridge for scores differs from the best one for probabilities
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # the original parameters are among the candidates
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
@@ -465,12 +472,12 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     if last.chosen is not None:
         log.info("tune: chosen on %d of %d samples", len(last.chosen), len(problem.labels))
     kind = "" if len(kinds) == 1 else f", best of {len(kinds)} kernels and scales"
-    log.info("tune: %d settings%s, the leading ones on %d folds", len(problem.tried), kind, problem.cv)
+    log.info("tune: %d candidates%s, the leading ones on %d folds", len(problem.tried), kind, problem.cv)
     return found
 
 
 def _takes_products(problem: _Problem) -> bool:
-    """Whether several views may have one exact kernel: all samples have all views, and their kernels fit in memory."""
+    """Return whether views can share one exact kernel: several complete views whose kernels fit in memory."""
     estimator, names = problem.estimator, list(problem.views)
     if (
         len(names) == 1
@@ -484,7 +491,7 @@ def _takes_products(problem: _Problem) -> bool:
 
 
 def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
-    """The product of the views' distances, which count alike or as labels or outputs say, on the scale of the best setting."""
+    """Return a grid of product kernels with equal or learned weights and the scaling of the best row."""
     estimator = problem.estimator
     learned: Literal["tagprop", "alignment"] = "alignment" if problem.real else "tagprop"
     own: dict[str, Sequence[Any]]
@@ -500,19 +507,19 @@ def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
 
 
 def _takes_powers(kernel: Any, problem: _Problem) -> bool:
-    """Whether kernels are such that their product, of powers, is defined: exponentials."""
+    """Return whether all kernels are exponentials, so that powers and products of them are defined."""
     return all(
         isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values()
     )
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kernel, scale, combination and weights of views of a setting."""
+    """Return the kind of a candidate: kernel, scaling, combination and weights of views."""
     return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine", "weights"))
 
 
 def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """A grid of one setting."""
+    """Return a grid with a single candidate."""
     return {key: [value] for key, value in setting_of(row).items()}
 
 
@@ -521,9 +528,9 @@ def _around(value: float, factor: float = _FACTOR) -> list[float]:
 
 
 def _machine_search(problem: _Problem) -> dict[str, Any]:
-    """Kernel, width and scale by ridge regressions, which cost a small part of a fit; then C, epsilon and frames.
+    """Choose kernel, bandwidth and scaling by fast ridge regressions, then C, epsilon and frame; return the best row.
 
-    The loss of a ridge regression, error^2 / (2 ridge), has the slope C where the error is C ridge: around 1 / ridge.
+    C is tried around 1 / ridge, because the slope of the loss error^2 / (2 ridge) is C at an error of C ridge.
     """
     machine = problem.estimator
     like = {"prepare": machine._prepare, "random_state": machine.random_state}
@@ -544,21 +551,21 @@ def _machine_search(problem: _Problem) -> dict[str, Any]:
 
 
 def _first_round(problem: _Problem) -> list[Grid]:
-    """Kernels with their widths, and scales, each with a few ridges."""
+    """Return the grids of the first round: kernels, bandwidths and scalings, each with a few ridges."""
     estimator = problem.estimator
     grids: list[Grid] = []
     asked: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more = problem.known(asked | {"n_components": [1.0], "balance": [0.01]})
     if problem.rule is not None and problem.leaves_out:
-        # kernels that plain scores rank low may be the best under a rule
+        # A kernel with a low score of plain predictions may be the best one with this decoder.
         more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
-    free = all(scalable(estimator, list(problem.views)).values())  # kernels are not of histograms or directions
+    free = all(scalable(estimator, list(problem.views)).values())  # kernels allow scaled columns
     sparse = any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values())
     if len(scales) > 1 and (sparse or any(spread(source)[1] for source in problem.views.values())):
-        scales.append("l2")  # counts of words: a document says the same twice as long
+        scales.append("l2")  # for counts of words, the length of a document should not matter
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more
         if not given and estimator.kernel != "linear":
@@ -570,7 +577,8 @@ def _first_round(problem: _Problem) -> list[Grid]:
         if estimator.kernel != "linear" and (free or scale != "standard"):
             grids.append(own | {"ridge": _RIDGES})
         if "bandwidth" in own and free and not sparse and scale == scales[-1] and estimator.kernel != "laplacian":
-            # what trees know, smoothly; its distances are dear, and its ridge says almost what its width does
+            # A smooth alternative to trees. One bandwidth suffices: distances are expensive, and the ridge has nearly
+            # the same effect as the bandwidth.
             grids.append(own | {"kernel": ["laplacian"], "bandwidth": [1.0], "ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
@@ -581,7 +589,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
 
 
 def _mean_square(problem: _Problem, scale: Any) -> float:
-    """Mean squared length of the centered rows, over the views: what the ridge of a linear kernel is compared with."""
+    """Compute the mean squared norm of centered rows over all views, the unit for ridges of linear kernels."""
     probe = clone(problem.estimator).set_params(kernel="linear", prepare__scale=scale)
     n = len(problem.labels)
     some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))

@@ -428,7 +428,7 @@ def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
     components = {row["n_components"] for row in found["table"] if "n_components" in row}
     if name in ("morp", "mlsi"):
         assert components == {8 if name == "mlsi" else 26}  # MLSI is linear
-        assert f"n_components is at most {max(components)}, as many as samples" in done.stderr
+        assert f"n_components is at most {max(components)}, the maximum for the samples" in done.stderr
     assert dmo.load(str(tmp_path / "m.zarr")).predict(X).shape == (36, 3)
 
 

@@ -691,7 +691,7 @@ def test_a_set_kernel_compares_labels_and_ancestors(problem):
     ("decoder", "y", "says"),
     [
         (Scores(hierarchy=TREE), np.tile(list("abc"), 100), "pass a list of labels per sample"),
-        (Scores(hierarchy=TREE), scipy.sparse.csr_array(np.ones((300, 5000))), "pass fewer, or go without it"),
+        (Scores(hierarchy=TREE), scipy.sparse.csr_array(np.ones((300, 5000))), "pass fewer labels, or leave it out"),
     ],
 )
 def test_a_hierarchy_is_of_label_sets_in_memory(decoder, y, says, problem):

@@ -452,11 +452,11 @@ def test_votes_that_do_not_pay_are_told(caplog, halves):
     Y = (X @ rng.standard_normal((4, 5)) > 1).astype(int)
     with caplog.at_level("INFO", "dmo"):
         NeighborVotes(MultiViewRidge("linear"), visual=0.0).fit(X, np.where(rng.random(Y.shape) < 0.5, Y, 1 - Y))
-    (told,) = [record.getMessage() for record in caplog.records if "do not pay" in record.getMessage()]
+    (told,) = [record.getMessage() for record in caplog.records if "do not improve" in record.getMessage()]
     voted, alone = (float(word.strip(",;")) for word in told.split() if word[0].isdigit())
     assert voted <= alone
     caplog.clear()
     old, labels, _, _ = halves
     with caplog.at_level("INFO", "dmo"):
         NeighborVotes(MultiViewRidge(ridge=0.1)).fit(old, labels)
-    assert not any("do not pay" in record.getMessage() for record in caplog.records)
+    assert not any("do not improve" in record.getMessage() for record in caplog.records)

@@ -387,7 +387,7 @@ BAD = {
         lambda: {"gist": da.from_array(np.full((60, 2), np.datetime64("2020")))},
         LABELS,
         {},
-        "view 'gist' has dtype datetime64.*features are numbers",
+        "view 'gist' has dtype datetime64.*features must be numbers",
     ),
     "complex": (lambda: VIEWS["gist"] + 1j, LABELS, {}, "KGHA: Complex data not supported$"),
     "too small": (
@@ -438,7 +438,7 @@ BAD = {
         lambda: VIEWS,
         LABELS + 1j,
         {},
-        "y holds complex numbers; pass real and imaginary parts as out",
+        "y holds complex numbers; pass real and imaginary parts as sep",
     ),
     "complex objects": (lambda: VIEWS, (LABELS + 1j).astype(object), {}, "y holds complex numbers; pass real and imag"),
     "a class that is missing": (lambda: VIEWS, np.array([*"abc" * 19, *"ab", None]), {}, "NaN or None at row 59"),

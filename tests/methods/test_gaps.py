@@ -335,8 +335,8 @@ def test_unknown_labels_come_in_all_forms(unknown: Any) -> None:
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (np.full(N, -1.0), "sample_weight is -1.0 at sample 0; weights are finite numbers of at least 0"),
-        (np.ones(3), r"sample_weight has shape \(3,\), needs \(90,\); pass one weight a sample"),
+        (np.full(N, -1.0), "sample_weight is -1.0 at sample 0; pass finite numbers of at least 0"),
+        (np.ones(3), r"sample_weight has shape \(3,\), needs \(90,\); pass one weight per sample"),
         ({"c": 1.0}, "sample_weight names 'c', the views are"),
         ({"a": np.zeros(N)}, "view 'a': the weights of all samples are zero"),
     ],
@@ -348,7 +348,7 @@ def test_weights_that_do_not_fit_are_refused(weights: Any, sentence: str) -> Non
 
 def test_what_gaps_make_impossible_is_refused() -> None:
     views, labels = with_gaps()
-    with pytest.raises(UserError, match="one combined kernel cannot take; take combine='predictions'"):
+    with pytest.raises(UserError, match="a combined kernel does not support; use combine='predictions'"):
         MultiViewRidge("linear", combine="kernels").fit(views, Y)
     with pytest.raises(UserError, match="sample 5 has none of the views"):
         MultiViewRidge("linear").fit(VIEWS, Y).decision_function({"a": views["a"][:9], "b": np.full((9, 120), np.nan)})
@@ -561,10 +561,10 @@ def test_decoders_learn_from_folds_that_have_the_weights_of_labels() -> None:
 def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
     ridge = MultiViewRidge("linear")
     for model, y, weights, sentence in (
-        (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge of dense labels takes"),
+        (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge with dense labels supports"),
         (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA needs a vector of classes"),
         (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
-        (ridge, Y, {"labels": -ENTRIES}, "weights are finite numbers of at least 0"),
+        (ridge, Y, {"labels": -ENTRIES}, "pass finite numbers of at least 0"),
         (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
     ):
         with pytest.raises(UserError, match=sentence):
@@ -574,7 +574,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
 def test_neighbors_take_no_weights() -> None:
     with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
-    with pytest.raises(UserError, match="method 'fda' with weighted=True takes no sample_weight; repeat rows, or take"):
+    with pytest.raises(UserError, match="method 'fda' with weighted=True does not support sample_weight; repeat rows"):
         MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)
 
 
@@ -844,7 +844,7 @@ def test_views_that_samples_lack_are_predicted_from_those_that_they_have() -> No
     assert new["c"].shape == (3, 3)
     with pytest.raises(UserError, match="sample 15 has no view to predict others from"):
         dmo.impute_views({"a": views["a"], "c": views["c"]})
-    with pytest.raises(UserError, match="X is one view, and a view is predicted from others"):
+    with pytest.raises(UserError, match="X is one view, but views are predicted from other views"):
         dmo.impute_views(VIEWS["a"])
 
 

@@ -112,7 +112,7 @@ def test_classes_may_come_later() -> None:
     model.partial_fit(X[:60], y[:60], classes=["x", "y", "z", "never"]).partial_fit(X[60:], y[60:])
     whole = MultiViewRidge("linear", ridge=0.3, approximation="exact").fit(X, y)
     assert (model.predict(X) == whole.predict(X)).all()
-    with pytest.raises(ValueError, match=r"y has class .*'w'.*, which is none of classes"):
+    with pytest.raises(ValueError, match=r"y has class .*'w'.*, which is not one of classes"):
         model.partial_fit(X[:2], ["x", "w"])
 
 

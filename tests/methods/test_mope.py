@@ -311,7 +311,7 @@ def test_a_saved_model_maps_new_rows_alike(tmp_path: Any) -> None:
         ({"constraint": "coefficients"}, "needs the kernel form"),
         ({"adjacency": "directed"}, "known: 'union', 'mutual'"),
         ({"selection": "labels"}, "known: 'features', 'proximity'"),
-        ({"selection": "proximity", "scheme": "projection", "similarity": "local"}, "take selection='features'"),
+        ({"selection": "proximity", "scheme": "projection", "similarity": "local"}, "use selection='features'"),
         ({"label_projection": "fda"}, "known: 'pca', 'lsi', 'usc'"),
         ({"label_share": 1.5}, "label_share = 1.5; needs a number from 0 to 1"),
         ({"ridge": 1.0}, "needs constraint='embedding'"),
@@ -339,7 +339,7 @@ def test_more_neighbors_than_samples_are_all_of_them_with_a_warning(selection: A
 
 def test_all_pairs_of_many_samples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ALL", 89)
-    with pytest.raises(ValueError, match="all pairs of at most 89 samples, got 90; pass n_neighbors"):
+    with pytest.raises(ValueError, match="supports at most 89 samples, got 90; pass a number"):
         MOPE(graph=Graph("all")).fit(X, Y)
 
 

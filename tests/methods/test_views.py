@@ -215,14 +215,14 @@ def test_a_model_keeps_which_columns_are_its_views(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Views(A), "Views: one array has no names of views; pass a mapping"),
+        (lambda: Views(A), "Views: got one array without names of views; pass a mapping"),
         (lambda: Views({}), "Views: no views; pass at least one"),
         (lambda: Views({"a": A, "b": B[:50]}), "the views have unequal rows {'a': 60, 'b': 50}"),
         (lambda: Views(VIEWS)[:, 2], "only rows can be picked"),
-        (lambda: Views(VIEWS, SLICES), "X has views by itself"),
-        (lambda: Views(WHOLE, {"a": ["g0"]}), "view 'a' names columns, but X is no DataFrame"),
-        (lambda: Views(NAMED, {"a": ["nose"]}), "view 'a': X has no such columns"),
-        (lambda: Views(WHOLE, {"a": [40]}), "view 'a': X has no such columns .* it has 13"),
+        (lambda: Views(VIEWS, SLICES), "X already has views"),
+        (lambda: Views(WHOLE, {"a": ["g0"]}), "view 'a' has column names, but X is not a DataFrame"),
+        (lambda: Views(NAMED, {"a": ["nose"]}), "view 'a': X does not have these columns"),
+        (lambda: Views(WHOLE, {"a": [40]}), "view 'a': X does not have these columns .* pass some of its 13"),
         (
             lambda: MultiViewRidge(prepare=Prepare(views="gist")).fit(WHOLE, Y),
             "MultiViewRidge: views = 'gist'; pass a mapping",

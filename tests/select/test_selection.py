@@ -668,7 +668,7 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
         found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
     beyond = sorted({row["ridge"] for row in found.table if "bandwidth" in row} - set(given["ridge"]))
     assert beyond == pytest.approx([1e-4 / 3**step for step in (4, 3, 2, 1)], rel=0.01)
-    assert caplog.text.count("the best ridge was at the edge of its values; tried too: 3.33e-05, 1.11e-05, ") == 1
+    assert caplog.text.count("the best ridge was at the edge of its candidates; also tried: 3.33e-05, 1.11e-05, ") == 1
     assert {row["bandwidth"] for row in found.table if "bandwidth" in row} > {4.0, 5.0, 6.0}
 
 
@@ -740,7 +740,7 @@ def test_the_number_of_settings_that_is_told_is_that_of_all_rounds(monkeypatch, 
     X, Y = scattered()
     with caplog.at_level("INFO", logger="dmo"):
         found = dmo.tune("ridge", X, Y, cv=2).tuning_
-    assert f"tune: {found.tried} settings" in caplog.text
+    assert f"tune: {found.tried} candidates" in caplog.text
     assert found.tried > len(found.table)
     assert dmo.tune("ridge", X, Y, {"ridge": [0.1]}, cv=2).tuning_.tried == 1
 
@@ -779,7 +779,7 @@ def test_tuning_never_ends_below_the_estimators_own_settings_whatever_the_grid(c
             tuned = dmo.tune(model, X, Y, grid=grid, cv=3)
         assert tuned.tuning_.best_score_ >= own.best_score
         assert own.best_score in [pytest.approx(row["mean"]) for row in tuned.tuning_.table]
-    assert "no setting was better than those that it came with" in caplog.text
+    assert "no candidate was better than the original parameters" in caplog.text
 
 
 def test_what_tuning_found_is_saved_with_the_model(tmp_path):
