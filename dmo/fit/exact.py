@@ -46,8 +46,8 @@ class Exact:
     ----------
     storage : {"auto", "memory", "resident", "recomputed", "stored"}, default="auto"
         Where the n x n kernels are kept. "memory": one NumPy array in the client process. "resident": tiles in the
-        memory of the workers. "recomputed": tiles are computed from the features at every product. "stored": tiles in a kernel
-        store under `path`, read at every product. "auto" chooses "memory" without a cluster and "resident" on a
+        memory of the workers. "recomputed": tiles are computed from the features at every product. "stored": tiles in a
+        kernel store under `path`, read at every product. "auto" chooses "memory" without a cluster and "resident" on a
         cluster, or "recomputed" if the kernels do not fit.
     precision : {"auto", "float32", "float64"}, default="auto"
         Precision of the kernel entries. "auto" uses float32 if the ridge is larger than its rounding error.
