@@ -179,7 +179,7 @@ class KernelDistances:
         """
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
-            raise UserError("distances of features need an exact kernel of a distance; use such a base, or visual=0")
+            raise UserError("distances of features need exact kernels of a distance; use such a base, or visual=0")
         if scale is None:
             n = known[0].coefficients.shape[0]
             sample = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(int))

@@ -59,7 +59,7 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True)
 class Propagated:
-    """Label `scores` (n x L), the used lam2 (`correlation`), and the steps and largest relative residual of the solver."""
+    """Label `scores` (n x L), lam2 (`correlation`), and the steps and largest relative residual of the solver."""
 
     scores: np.ndarray
     correlation: float
