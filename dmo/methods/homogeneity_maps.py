@@ -455,7 +455,7 @@ class SharedKrylov:
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
     def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
-        """Create the space of the centered labels, with T = H [sum_j H_j] H; H_Y only meets centered columns."""
+        """Create the space of the centered labels, with T = H [sum_j H_j] H; H_Y is applied to centered columns."""
         mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
         projected = start.T @ labels(start)
         return LabelSubspace.of(lambda B: len(views) * mean(B), None, len(views), start, start, projected)

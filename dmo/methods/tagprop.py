@@ -139,7 +139,7 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
-    # The mean of x is the label frequency. Initial slopes proportional to its inverse give rare labels an effect.
+    # The mean of x is the label frequency. Initial slopes are its inverse, so that rare labels count from the start.
     frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
 
     def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
