@@ -249,7 +249,7 @@ def test_kernels_of_a_loaded_model_are_not_stored(tmp_path, monkeypatch, caplog)
     assert loaded.approximation == Exact("stored", path=SavedLocation("kernels"))
     again = clone(loaded).fit(X, Y)
     assert not Path("kernels").exists()
-    assert "kernels are not stored in 'kernels', which the loaded model names" in caplog.text
+    assert "kernels are not stored in 'kernels', the path saved in the loaded model" in caplog.text
     np.testing.assert_allclose(again.decision_function(X), model.decision_function(X), atol=1e-5)
     loaded.save("n.zarr")
     assert dmo.load("n.zarr").approximation == loaded.approximation

@@ -1,1 +1,1 @@
-"""How a method meets the data: moments of one pass, exact operators, low-rank factors, Krylov subspaces."""
+"""Ways to solve a method on its data: moments of one pass, exact operators, low-rank factors and Krylov subspaces."""

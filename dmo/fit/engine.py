@@ -1,4 +1,4 @@
-"""The choice of an engine, and the low-rank one: a feature map per view, and one pass over the rows."""
+"""Choice between the exact and the low-rank engine, and the single pass over the data of the low-rank engine."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from dmo.threads import in_threads, thread_count
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
-_SAMPLES = 0.25  # of the free memory, for the rows that maps of several views are learned from at a time
+_SAMPLES = 0.25  # fraction of the free memory for the sampled rows of all views whose maps are fitted at the same time
 FOLDS = 4
-"""Folds of the held-out scores that `standardize` takes its statistics from."""
+"""Number of folds of the out-of-fold scores from which `standardize` computes its statistics."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Choose an engine by size where the `approximation` is "auto"; the choice is logged with its reason."""
+    """Choose an engine by problem size if `approximation` is "auto", and log the choice with its reason."""
     if is_pairwise(kernel) and approximation == "auto":
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
     if reason:
         log.info("engine: %s", reason)
     if is_product(kernel) and not is_exact(engine):
-        raise UserError("kernel='product' has no low-rank form; take approximation='exact'")
+        raise UserError("kernel='product' has no low-rank form; use approximation='exact'")
     return engine
 
 
 def by_gradients(approximation: Any) -> bool:
-    """Tell whether an approximation asks for regressions on kernel values at landmarks, in place of factor rows."""
+    """Return whether an approximation solves regressions on kernel values at landmarks instead of on factor rows."""
     return getattr(approximation, "solver", "direct") == "cg"
 
 
 def chooses_solver(approximation: Any) -> bool:
-    """Tell whether an approximation leaves it to a regression whether it makes factor rows."""
+    """Return whether the regression itself decides if the approximation computes factor rows."""
     return getattr(approximation, "solver", "direct") == "auto" and approximation.rank != "auto"
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose as `choose_engine`, and say why."""
+    """Choose an engine like `choose_engine`, and return the reason as well."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
@@ -65,7 +65,7 @@ def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]
 
 
 def exact_or_best(what: str, needed: float, share: float) -> Any:
-    """Choose the exact engine where it takes at most a share of the free memory, else a low rank."""
+    """Choose the exact engine if it needs at most `share` of the free memory, otherwise a low-rank kernel."""
     engine, reason = _exact_or_best(what, needed, share)
     log.info("engine: %s", reason)
     return engine
@@ -73,14 +73,14 @@ def exact_or_best(what: str, needed: float, share: float) -> Any:
 
 def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
     free = free_memory()
-    sizes = f"{what} take {amount(needed)}, {amount(free)} are free"
+    sizes = f"{what} need {amount(needed)}, {amount(free)} are free"
     if needed <= share * free:
         return "exact", f"exact ({sizes})"
     return BestLowRank(rank=_AUTO_RANK), f"the better of Nystrom and MEKA at rank {_AUTO_RANK} ({sizes})"
 
 
 def decided(estimator: Any) -> Any:
-    """Look up the engine of an estimator."""
+    """Return the engine of a fitted estimator."""
     engine = getattr(estimator, "approximation_", estimator.approximation)
     if isinstance(engine, str) and engine == "auto":
         raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
@@ -88,7 +88,7 @@ def decided(estimator: Any) -> Any:
 
 
 def is_exact(approximation: Any) -> bool:
-    """Tell whether an `approximation` asks for the exact engine."""
+    """Return whether `approximation` selects the exact engine."""
     if approximation == "exact" or isinstance(approximation, Exact):
         return True
     if isinstance(approximation, (Nystrom, Meka, BestLowRank)):
@@ -101,7 +101,7 @@ def is_exact(approximation: Any) -> bool:
 
 @dataclass(frozen=True)
 class LowRankPass:
-    """Feature maps and, per fold, the moments of their factor rows and the labels."""
+    """Feature maps, and the moments of factor rows and labels in each fold."""
 
     maps: dict[str, FeatureMap]  # by view
     folds: list[Moments]  # one per fold
@@ -113,13 +113,13 @@ class LowRankPass:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Share of the rows that carry each label (L)."""
+        """Fraction of the rows that have each label (L)."""
         return self.total.mean()[self.total.slices()[LABELS]]
 
     def extended(
         self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None, weights: np.ndarray | None = None
     ) -> LowRankPass:
-        """Add further rows, in the same folds' shares.
+        """Add new rows, divided over the same number of folds.
 
         Y (m, L); weights (m,)
         """
@@ -149,8 +149,8 @@ def fit_maps(
         try:
             if by_gradients(approximations[view]):
                 raise UserError(
-                    "solver='cg' makes no factor rows, without which only MultiViewRidge.fit does, of labels as a dense "
-                    "matrix; take solver='direct'"
+                    "solver='cg' makes no factor rows; only MultiViewRidge.fit with a dense label matrix works without "
+                    "them; use solver='direct'"
                 )
             own = parse(kernels[view])
             if weights is not None and (weights[view] != 1).any():
@@ -158,10 +158,10 @@ def fit_maps(
             return approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
-            said = text.find(f"view {view!r} has")  # by the rows themselves, as they were read
+            said = text.find(f"view {view!r} has")  # The row source may have named the view already.
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
 
-    # of every view in work: its rows as they are read and as they are prepared, its columns
+    # Numbers in memory per view in progress: its sampled rows, once as read and once prepared, and its factor columns.
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
     threads = int(np.clip(_SAMPLES * free_memory() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
@@ -177,7 +177,7 @@ def low_rank_pass(
     center: bool,
     weights: np.ndarray | None = None,
 ) -> LowRankPass:
-    """Fit the maps and pass once over the rows.
+    """Fit the feature maps and collect moments in one pass over the rows.
 
     views (n, d); Y (n, L); weights (n,)
     """
@@ -195,7 +195,7 @@ def in_single(
     collect: Callable[[dict[str, Any]], T],
     is_precise: Callable[[T], bool],
 ) -> T:
-    """Collect products of factor rows, of float32 features in float32 if the result is precise, otherwise in float64.
+    """Collect products of factor rows. Use float32 for float32 features if the result is precise, otherwise float64.
 
     views (n, d)
     """
@@ -204,7 +204,7 @@ def in_single(
         found = collect(single)
         if is_precise(found):
             return found
-        log.info("products of features in float32 are not precise enough for the ridge; they are made again in float64")
+        log.info("products of features in float32 are not precise enough for the ridge; repeating them in float64")
     return collect(dict(maps))
 
 
@@ -217,7 +217,7 @@ def pass_of(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> LowRankPass:
-    """Pass once over the rows with fitted maps, in n_folds random folds of equal sizes.
+    """Pass over the rows once with fitted maps, in `n_folds` random folds of equal size.
 
     views (n, d); Y (n, L); weights (n,)
     """
@@ -230,7 +230,7 @@ def pass_of(
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
-    """Deal samples out to random folds of equal sizes.
+    """Assign samples to random folds of equal size.
 
     -> (n,)
     """

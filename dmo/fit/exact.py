@@ -1,4 +1,4 @@
-"""The exact engine's choices: where the n x n kernel lives and in which precision."""
+"""Storage and precision of the n x n kernels of the exact engine."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ from dmo.progress import stage
 from dmo.threads import blas_limited
 
 log = logging.getLogger("dmo")
-_SMALL = 2048  # up to so many samples float64 costs nothing that one would notice
-_LOOK = 512  # rows that a first look at the bandwidth takes, to judge the precision
+_SMALL = 2048  # Up to this sample count, the extra cost of float64 is negligible.
+_LOOK = 512  # rows used to estimate the bandwidth and the float32 rounding error
 Storage = Literal["auto", "memory", "resident", "recomputed", "stored"]
 Precision = Literal["auto", "float32", "float64"]
 
 
 @dataclass(frozen=True)
 class Exact:
-    """The exact engine: all entries of the kernel, no approximation.
+    """Exact engine: uses all entries of the kernel, without approximation.
 
-    Linear kernels are solved from the rows themselves, in float64, wherever these fit in this process's memory: what is
-    said below of entries and tiles is then without effect.
+    Linear kernels are solved from the rows themselves in float64 if the rows fit in the memory of the client process.
+    `storage`, `precision` and `block` then have no effect.
 
     Parameters
     ----------
     storage : {"auto", "memory", "resident", "recomputed", "stored"}, default="auto"
-        Where the n x n kernels live: one NumPy array in this process, tiles in the workers' memory, tiles made from the
-        features at every product, or tiles in a kernel store under `path`, streamed at every product; "auto" is memory
-        in this process, resident on a cluster, recomputed where neither fits.
+        Where the n x n kernels are kept. "memory": one NumPy array in the client process. "resident": tiles in the
+        memory of the workers. "recomputed": tiles are computed from the features at every product. "stored": tiles in a
+        kernel store under `path`, read at every product. "auto" chooses "memory" without a cluster and "resident" on a
+        cluster, or "recomputed" if the kernels do not fit.
     precision : {"auto", "float32", "float64"}, default="auto"
-        Of the kernel's entries; "auto" is float32 where the ridge is above its rounding.
+        Precision of the kernel entries. "auto" uses float32 if the ridge is larger than its rounding error.
     block : int, default=2048
-        Rows of a kernel tile, at most: for workers it is less where they are many.
+        Maximum number of rows of a kernel tile. Tiles are smaller if there are many workers.
     path : str or None, default=None
-        Folder or URL of kernel stores, for the storage "stored". A loaded model does not use the folder that it was fitted
-        with: until you pass a path again, its fits choose the storage as "auto" does, and log this.
+        Folder or URL of the kernel stores for storage "stored". A loaded model does not use the folder from its
+        original fit. Until you pass a path again, its fits choose the storage like "auto" and log a warning.
 
     Raises
     ------
     UserError
-        For what is none of these, and for the storage "stored" without a path.
+        If a value is invalid, or if storage is "stored" without a path.
 
     Examples
     --------
@@ -86,11 +87,13 @@ class Exact:
         if self.storage == "stored" and self.path is None:
             raise UserError("Exact: storage 'stored' needs a path for the kernel stores; pass path='kernels'")
         if self.block < 1:
-            raise UserError(f"Exact: block = {self.block}; a tile needs at least one row")
+            raise UserError(
+                f"Exact: block = {self.block}, expected at least 1 row per tile; use the default, block=2048"
+            )
 
 
 def exact_engine(approximation: Any) -> Exact:
-    """Read the `approximation` argument of an estimator as an Exact object."""
+    """Convert the `approximation` argument of an estimator to an Exact object."""
     if isinstance(approximation, Exact):
         return approximation
     if approximation == "exact":
@@ -100,40 +103,40 @@ def exact_engine(approximation: Any) -> Exact:
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """A fitted kernel, and its operator over the training rows."""
+    """Fitted kernel and its operator over the training rows."""
 
     kernel: MultiKernel  # fitted, over one or several views
-    operator: Operator  # the n x n kernel
+    operator: Operator  # n x n kernel
     dtype: np.dtype  # precision of its entries
-    key: Any = None  # stands for all that it follows from, where it is remembered
+    key: Any = None  # cache key that identifies the kernel and its inputs, or None if it is not cached
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
-        """The operator, centered where that is wanted, of rows that count `weights` times."""
-        if weights is not None:  # their own mean is taken off: that of all rows alike would not be blind to it
+        """Return the operator, centered if `center`, with sample weights `weights`."""
+        if weights is not None:  # Center with the weighted mean; the plain mean would depend on samples of weight 0.
             return self.operator.weighted(weights, center)
         return self.operator.centered() if center else self.operator
 
     def expansion(
         self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
     ) -> KernelExpansion:
-        """The function of new rows that coefficients (n x k) on the columns of the placed operator stand for."""
+        """Return the function of new rows with coefficients (n x k) on the columns of the placed operator."""
         dual, offset = operator.expansion(coefficients)
-        # in the order that a store gives it back, so that a loaded model is the same to the bit
+        # Use the memory order of a model store, so that a loaded model predicts bit-identical values.
         return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:
-    """Spectral norm of the float32 rounding of the n x n kernel: ridges below it answer with noise."""
-    # Compares 512 rows in float32 with float64 and extrapolates the norm from the sample to n by its own growth from
-    # a quarter of the sample (between sqrt(n) for independent and n for systematic errors).
+    """Return the spectral norm of the float32 rounding error of the n x n kernel; smaller ridges amplify noise."""
+    # Compare float32 with float64 on 512 rows, then extrapolate the norm from the sample to n. The growth rate is
+    # estimated from a quarter of the sample; it is between sqrt(n) for independent and n for systematic errors.
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    error = (error + error.T) / 2  # the kernel is made once per pair of rows: its error is symmetric too
+    error = (error + error.T) / 2  # Each pair of rows is computed once, so the actual error is symmetric too.
     m = len(index)
-    # a ridge must stand above the largest eigenvalue that rounding adds, hence the spectral norm, not the largest entry
+    # The ridge must exceed the largest eigenvalue of the error, hence the spectral norm and not the largest entry.
     whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
     if whole == 0.0 or quarter == 0.0:
         return float(whole * n / m)
@@ -144,8 +147,9 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
 def choose_dtype(
     engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float, random_state: int | None = None
 ) -> np.dtype:
-    """float32 where it pays and the ridge stands above its rounding, else float64 (an error if float32 was asked for);
-    a kernel matrix keeps its precision."""
+    """Choose float32 if it saves memory and the ridge exceeds its rounding error, otherwise float64.
+
+    A precomputed kernel keeps its precision. Requesting float32 with too small a ridge is an error."""
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
     if kernel.pairwise and engine.precision == "auto":
@@ -158,19 +162,24 @@ def choose_dtype(
     if engine.precision == "float32":
         raise UserError(
             f"ridge {ridge:g} is below the noise floor {2 * floor:.1g} of the float32 kernel of view {view!r}; "
-            f"raise the ridge above it, or take precision='float64'"
+            f"use a larger ridge, or precision='float64'"
         )
-    log.info("view %r: float64 kernel, its float32 noise floor is %.1g, the ridge %g", view, 2 * floor, ridge)
+    log.info(
+        "view %r: float64 kernel, because the float32 noise floor %.1g is too high for the ridge %g",
+        view,
+        2 * floor,
+        ridge,
+    )
     return np.dtype(np.float64)
 
 
 def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
-    """Count the bytes of kernels in memory, by which storages and engines are chosen."""
+    """Return the bytes of kernels and of their factors in memory, from which storages and engines are chosen."""
     return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
 
 
 def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
-    """Choose the storage of kernels of n x n entries, and return the reason of an automatic choice."""
+    """Choose the storage of n x n kernels, and return the reason for an automatic choice."""
     if engine.storage != "auto" and _lost_path(engine) is None:
         return engine.storage, ""
     client = current_client()
@@ -183,20 +192,20 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
         free = sum(limits) if all(limits) else free
         choice = "resident" if entries / 2 <= 0.5 * free else "recomputed"
     what = f"{views} kernel{'s'[: views > 1]} of {n} x {n}"
-    return choice, f"{what} with factors take {amount(entries + factors)}, {amount(free)} are free"
+    return choice, f"{what} with factors need {amount(entries + factors)}, {amount(free)} are free"
 
 
 def _lost_path(engine: Exact) -> SavedLocation | None:
-    """Return the path of kernel stores that a loaded model names and that dmo therefore does not open, or None."""
+    """Return the kernel store path saved in a loaded model, which dmo does not open, or None if there is none."""
     return engine.path if engine.storage == "stored" and isinstance(engine.path, SavedLocation) else None
 
 
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
-    """Choose the storage of kernels of n x n entries and log the reason."""
+    """Choose the storage of n x n kernels and log the reason."""
     choice, reason = reasoned_storage(engine, n, views, itemsize)
     if (lost := _lost_path(engine)) is not None:
         log.warning(
-            "kernels are not stored in %r, which the loaded model names; to store them, pass "
+            "kernels are not stored in %r, the path saved in the loaded model; to store them, pass "
             "approximation=Exact(storage='stored', path=...) again",
             lost.text,
         )
@@ -222,7 +231,7 @@ def build(
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
     n = next(iter(used.values())).shape[0]
-    # of scores that are only compared all ridges have one precision: what they differ by stands above float32's rounding
+    # Scores that are only compared use one precision for all ridges: they differ by more than float32 rounding.
     if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
         ridge = np.inf
     make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
@@ -241,15 +250,16 @@ def _built(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> FittedKernel:
-    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (  # as float64, with a copy to work on
+    # The rows must fit as float64, together with a working copy.
+    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (
         16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
     )
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if is_linear(kernel) and wide and compared() is not None and storage == "memory":
-        engine = replace(engine, precision="float64")  # one matrix of products, where every ridge would read the rows
+        engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.
     elif is_linear(kernel) and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
-    if storage == "memory":  # read once for all that follows; beside n x n numbers they are small, or a factor of them
+    if storage == "memory":  # Read the rows once; they are small compared with the n x n kernel, or a factor of it.
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
     if weights is not None and (weights != 1).any():
         own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
@@ -271,8 +281,9 @@ def _built(
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
-    """Rows of a chunk of a kernel matrix that is stored already: tiles that hold whole chunks are read from it, no chunk twice
-    and none copied. None: entries have to be computed."""
+    """Return the rows per chunk if the kernel matrix is already stored, or None if entries must be computed.
+
+    Tiles of whole chunks are read from the store without copying, and no chunk is read twice."""
     found = {name: numbered(source)[0] for name, source in sources.items()}
     lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
     stored = [int(chunks[0]) for chunks in lazy if chunks]
@@ -290,12 +301,12 @@ def _in_memory(
             yield name, matrix
 
     total = kernel.combined(matrices())
-    whole = memory() is not None  # kept for other fits, in other threads
+    whole = memory() is not None  # Other fits in other threads reuse the kernel, so it must stay intact.
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 
 
 def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
-    """The task that computes and stores some tiles; run twice, it writes the same."""
+    """Compute and store some tiles; the task is idempotent."""
     writer, tiles = shared
     with blas_limited(1):
         for i, j in pairs:
@@ -303,12 +314,12 @@ def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]])
 
 
 def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> Any:
-    """A kernel store of `tiles` under the engine's path, completed where it is not; its reader is a tile source."""
+    """Open or complete a kernel store of `tiles` under the path of the engine, and return its reader as tile source."""
     description = {
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
-    # named by kernel and rows: another fit of the same views finds it, and no other kernel is mistaken for it
+    # The name contains the kernel and the rows: other fits of the same views reuse it, and kernels cannot be confused.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
     # One triangle suffices because only `Tiles` reads the store; stores of version 1 have other names.
@@ -324,7 +335,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
             shared = Broadcast(client, (writer, tiles))
 
             def work() -> None:
-                rest = writer.missing()  # asked anew: tiles that a lost worker had written need no second time
+                rest = writer.missing()  # Check again: tiles that a lost worker had already written are kept.
                 groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
                 futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
                 for done, group in zip(futures, groups, strict=True):
@@ -337,19 +348,19 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 
 
 def is_linear(kernel: MultiKernel) -> bool:
-    """Whether the kernel is x'y of (normalized) rows, or a weighted sum of such over views."""
+    """Return whether the kernel is x'y of (normalized) rows, or a weighted sum of such kernels over views."""
     return kernel.combine == "sum" and all(isinstance(part, Linear) for part in kernel.kernels.values())
 
 
 def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
-    """The rows of all views side by side, as their linear kernels take them: normalized, times the root of the weight."""
+    """Stack the columns of all views as their linear kernels use them: normalized, times the root of the weight."""
     parts = []
     for name, part in kernel.kernels.items():
         block = double(rows(views[name]))
         normalize = part.normalize if isinstance(part, Linear) else None
         block = block if normalize is None else normalize_rows(block, normalize)
         weight = kernel.weights[name]
-        parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # so that x'y has the weight
+        parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # x'y then includes the weight.
     if len(parts) == 1:
         return parts[0]
     if all(scipy.sparse.issparse(part) for part in parts):
@@ -360,13 +371,13 @@ def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
 def linear_expansions(
     kernel: MultiKernel, views: Mapping[str, Rows], factor: CenteredRows, W: np.ndarray, offset: np.ndarray
 ) -> dict[str, Expansion]:
-    """f(x) = sum_v x_v W_v + offset from coefficients W of `linear_rows`, of rows less their mean where the factor's are."""
+    """Convert coefficients W of `linear_rows` to f(x) = sum_v x_v W_v + offset, minus means if rows are centered."""
     rest = offset if factor.mean is None else offset - factor.mean @ W
     found: dict[str, Expansion] = {}
     for name, part in kernel.kernels.items():
         mine, W = np.split(W, [views[name].shape[1]])
         scaled = np.ascontiguousarray(np.sqrt(kernel.weights[name]) * mine)
         normalize = part.normalize if isinstance(part, Linear) else None
-        # the expansions are added up: the offset goes with the first alone
+        # The expansions are summed, so only the first one includes the offset.
         found[name] = LinearExpansion(name, scaled, rest if not found else np.zeros_like(rest), normalize)
     return found

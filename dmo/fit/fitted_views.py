@@ -1,4 +1,4 @@
-"""Views that the exact engine has fitted: a built kernel under a ridge, and the function of new rows that it smooths to."""
+"""Views fitted by the exact engine: a kernel or its rows with a ridge, and the functions they predict with."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from dmo.progress import stage
 from dmo.threads import in_threads
 
 SOLVED_ROWS = 2048
-"""Rows up to which entries of the inverse are solved for one by one where there is no factor; above, scores of rows that a fit
-has not seen are those of folds, or of some rows."""
-_RUN = 128  # ... so many at a time: a worker holds some blocks of n rows and so many columns
+"""Maximum number of rows for which entries of the inverse are solved column by column if there is no factor.
+With more rows, out-of-fold scores or leave-one-out scores of some rows are used instead."""
+_RUN = 128  # columns per solve, which limits the memory of a worker to a few blocks of n rows and this many columns
 
 
 @dataclass
 class KernelProducts:
-    """A view known by products with its kernel, whose tiles are wherever the exact engine put them.
+    """View represented by products with its kernel, whose tiles are stored wherever the exact engine placed them.
 
     sources (n, d)
     """
 
-    name: str  # of its expansion
-    built: FittedKernel  # the kernel as it was built
+    name: str  # name of its expansion
+    built: FittedKernel  # fitted kernel before centering
     sources: Mapping[str, Rows]  # (n, d): the training rows by view
-    operator: Operator  # the kernel, centered where that is wanted
+    operator: Operator  # kernel operator, centered if requested
 
     @classmethod
     def build(
@@ -66,7 +66,7 @@ class KernelProducts:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> Self:
-        """Fit the kernel and put its tiles in place.
+        """Fit the kernel and create its tiles.
 
         X (n, d); weights (n,)
         """
@@ -83,14 +83,14 @@ class KernelProducts:
         return np.dtype(self.built.dtype)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Make the function of new rows.
+        """Return the function of new rows with these coefficients, by name.
 
         coefficients (n, k)
         """
         return {self.name: self.built.expansion(self.sources, self.operator, coefficients)}
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Make the function of new rows.
+        """Return the function of new rows, and its values at the training rows.
 
         coefficients (n, k) -> values (n, k)
         """
@@ -99,12 +99,12 @@ class KernelProducts:
 
 @dataclass
 class KernelView(KernelProducts):
-    """The same under a ridge: coefficients are dual ones, (K + c I)^-1 B."""
+    """Kernel view with a ridge c; its coefficients are the dual coefficients (K + c I)^-1 B."""
 
     smoother: Smoother  # K (K + c I)^-1
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Work out dual coefficients, (K + c I)^-1 B.
+        """Compute the dual coefficients (K + c I)^-1 B.
 
         B (n, k) -> (n, k)
         """
@@ -117,13 +117,13 @@ class KernelView(KernelProducts):
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out values of the function at all training rows, or at those with indices `where`.
+        """Compute leave-one-out predictions at all training rows, or at the rows with indices `where`.
 
         B, coefficients (n, k); where (m,); part (n,) -> (n, k) or (m, k)
         """
         solver, c, rows = self.smoother.solver, self.smoother.ridge, slice(None) if where is None else where
         if where is None and solver.method == "cg" and len(B) <= SOLVED_ROWS:
-            where = np.arange(len(B))  # without a factor, the diagonal of the inverse takes one solve per row
+            where = np.arange(len(B))  # Without a factor, each diagonal entry of the inverse needs one solve.
         if where is None:
             inverse = self.smoother.inverse_diagonal()
         elif isinstance(solver, CholeskySolver) and np.array_equal(where, solver.last):
@@ -137,14 +137,14 @@ class KernelView(KernelProducts):
         return leave_one_out(B[rows], c * coefficients[rows], c * inverse - intercept, part)
 
     def _inverse_entries(self, where: np.ndarray) -> np.ndarray:
-        """Diagonal entries of (K + c I)^-1, solved for as columns."""
+        """Compute diagonal entries of (K + c I)^-1 by solving for columns of the inverse."""
         own = np.arange(len(where))
         unit = np.zeros((self.operator.n, len(where)))
         unit[where, own] = 1.0
         return self.smoother.dual(unit)[where, own]
 
     def _intercept_leverage(self) -> float | np.ndarray:
-        """What the intercept, which centering stands for, adds to the leverages of the training rows."""
+        """Return the contribution of the intercept, implied by centering, to the leverages of the training rows."""
         inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
         if not isinstance(inner, Centered):
             return 0.0
@@ -153,9 +153,9 @@ class KernelView(KernelProducts):
 
 @dataclass
 class LinearView:
-    """A view of linear kernels, known by its rows: coefficients are those of the features, W = (X'X + c I)^-1 X'B.
+    """View with linear kernels, represented by its rows; coefficients of the features are W = (X'X + c I)^-1 X'B.
 
-    Neither the n x n kernel nor dual coefficients are needed, and with them goes their cancellation: see `FactorSystem`.
+    Neither the n x n kernel nor dual coefficients are computed, which avoids their cancellation (see `FactorSystem`).
     """
 
     kernel: MultiKernel
@@ -180,20 +180,20 @@ class LinearView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out values, see `KernelView.left_out`."""
+        """Compute leave-one-out predictions; see `KernelView.left_out`."""
         return self.smoother.left_out(B, coefficients, 1.0 if part is None else part, where)
 
 
 @dataclass(frozen=True)
 class DualView:
-    """A linear kernel through n x n products with the rows; the function of new rows is linear again."""
+    """Linear kernel solved by n x n products with the rows; its function of new rows is linear as well."""
 
     view: str  # name of the view
     operator: RowGram  # X X' of (centered) rows
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
-        """Read the rows into memory, sparse ones as they are.
+        """Read the rows into memory; sparse rows stay sparse.
 
         X (n, d); weights (n,)
         """
@@ -201,59 +201,59 @@ class DualView:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the products."""
+        """Data type of the products."""
         return self.operator.dtype
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Make the function of new rows.
+        """Return the function of new rows, and its values at the training rows.
 
         coefficients (n, k) -> values (n, k)
         """
         factor = self.operator.factor
-        # W first, and the values from W: they are then those of the function, and X X' is not formed
+        # Compute the values from W, so that they equal those of the function and X X' is not formed.
         W = factor.t_dot(coefficients)
         offset = np.zeros(W.shape[1]) if factor.mean is None else -(factor.mean @ W)
         return LinearExpansion(self.view, W, offset), factor.dot(W)
 
 
 ViewOperator: TypeAlias = KernelProducts | DualView
-"""What a projection needs of a view that is known by products."""
+"""View that a projection accesses by kernel products."""
 
 
 @dataclass
 class WeightedView:
-    """A view whose samples have weights, those of weight 0 left out: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
+    """View with sample weights s_i, without the samples of weight 0: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
 
     index, weights (m,)
     """
 
-    # With R = diag(s)^1/2 it is the plain problem of R B on the rows R F, centered with the weights.
+    # With R = diag(s)^1/2, this is the unweighted problem for R B on the rows R F, centered with the weights.
 
-    inner: KernelView | LinearView  # of the weighted rows
-    index: np.ndarray  # (m,): the samples of positive weight
+    inner: KernelView | LinearView  # fitted view of the weighted rows
+    index: np.ndarray  # (m,): indices of the samples with positive weight
     weights: np.ndarray  # (m,): their weights
-    n: int  # samples in all
-    center: bool  # whether the view is centered, so that its functions need an intercept beside them
+    n: int  # number of all samples
+    center: bool  # whether the view is centered, so that its functions need an additional intercept
 
     def _scaled(self, B: np.ndarray) -> np.ndarray:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        # what the inner view fits is R f, so f = R^-1 of it; samples of weight 0 are no rows of the inner problem
+        # The inner view fits R f, so divide by R. Samples of weight 0 are not rows of the inner problem.
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out
 
     def smoother(self, B: np.ndarray) -> np.ndarray:
-        """Work out the function's values at the samples of positive weight; zeros elsewhere."""
+        """Compute the values of the function at samples with positive weight, and zeros elsewhere."""
         return self._back(self.inner.smoother(self._scaled(B)))
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Work out the inner view's coefficients."""
+        """Compute the coefficients of the inner view."""
         return self.inner.coefficients(self._scaled(B))
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Make the function of new rows."""
+        """Return the function of new rows, by view."""
         return self.inner.expansions(coefficients)
 
     def left_out(
@@ -263,7 +263,7 @@ class WeightedView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out values, see `KernelView.left_out`; zeros at samples of weight 0."""
+        """Compute leave-one-out predictions (see `KernelView.left_out`), and zeros at samples of weight 0."""
         part = None if part is None else part[self.index]
         if where is None:
             return self._back(self.inner.left_out(self._scaled(B), coefficients, None, part))
@@ -274,48 +274,48 @@ class WeightedView:
         return out
 
     def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which of some samples have a positive weight, and their numbers among those that do."""
+        """Return which of the samples `where` have a positive weight, and their positions in `index`."""
         has = np.isin(where, self.index)
         return has, np.searchsorted(self.index, where[has])
 
 
 FittedView: TypeAlias = KernelView | LinearView | WeightedView
-"""One view of the exact engine under its ridge."""
+"""View fitted by the exact engine with a ridge."""
 
 
 EIGENPAIRS = 15
-"""Float64 Cholesky factorizations that take as long as the eigenpairs of a kernel: 12 to 17 at 1000 to 3000 rows."""
+"""Cost of all eigenpairs of a kernel in float64 Cholesky factorizations: 12 to 17 for 1000 to 3000 rows."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Views under the exact engine: of every group its kernel, over one or several views, and its ridge."""
+    """Groups of views for the exact engine; each group has one kernel, over one or several views, and one ridge."""
 
     engine: Exact
-    kernels: Mapping[str, MultiKernel]  # by group
-    ridges: Mapping[str, Any]  # by group: c, or (L,): one per label
+    kernels: Mapping[str, MultiKernel]  # kernel of each group
+    ridges: Mapping[str, Any]  # ridge c of each group, or one per label (L,)
     data: Data
     center: bool
     random_state: int | None
-    method: SolveMethod = "auto"  # by which systems are solved
-    tol: float = EXACT  # relative residual of their solutions
-    columns: int | None = None  # right-hand sides in all, where that is known
-    last: np.ndarray | None = None  # rows that stand after the others in a factor
+    method: SolveMethod = "auto"  # solver of the linear systems
+    tol: float = EXACT  # relative residual of the solutions
+    columns: int | None = None  # total number of right-hand sides, if known
+    last: np.ndarray | None = None  # indices of rows that are placed last in a factorization
 
     @cached_property
     def storage(self) -> Storage:
-        """Where the kernels live."""
+        """Where the kernels are kept."""
         return choose_storage(self.engine, self.data.n, len(self.kernels))
 
     def weights(self, name: str) -> np.ndarray:
-        """How often samples count in a group (n)."""
+        """Return the sample weights of a group (n)."""
         return self._of_group(self.data.weights, name)
 
     def _of_group(self, weights: SampleWeights, name: str) -> np.ndarray:
         return weights.of_views(list(self.kernels[name].kernels))
 
     def fitted(self, name: str, n_labels: int = 0) -> Iterator[tuple[slice | np.ndarray, FittedView]]:
-        """A group under each of its ridges, and the labels that have it."""
+        """Yield the view of a group for each of its ridges, with the labels that use this ridge."""
         weights, last = self.weights(name), self.last
         sources = {view: self.data.views[view] for view in self.kernels[name].kernels}
         index = None if (weights == 1).all() else np.flatnonzero(weights)
@@ -324,7 +324,7 @@ class Groups:
                 sources = {view: Subset(source, index) for view, source in sources.items()}
             last = None if last is None else np.flatnonzero(np.isin(index, last))
         counts, least = None if index is None else weights[index], float(np.min(self.ridges[name]))
-        # bandwidths describe the rows: classes do not weigh in them
+        # Bandwidths describe the rows, so class weights are excluded.
         often = None if index is None else self._of_group(self.data.weights.plain, name)[index]
         built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, often)
         for ridge, labels in label_groups(self.ridges[name], n_labels):
@@ -338,7 +338,7 @@ class Groups:
         return next(self.fitted(name))[1]
 
     def all(self) -> dict[str, FittedView]:
-        """Every group, those in memory side by side; tiles have threads, or workers, of their own."""
+        """Fit all groups: in parallel if kernels are in memory, otherwise one by one, because tiles run in parallel."""
         with stage("kernels and factors", len(self.kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -351,7 +351,7 @@ class Groups:
         return dict(zip(names, found, strict=True))
 
     def shares_left_out(self) -> dict[str, np.ndarray | None]:
-        """Compute by group the fraction of the weight of a sample that a leave-one-out value omits; None for all of it.
+        """Compute per group the fraction of each sample's weight that leave-one-out predictions omit, or None for 1.
 
         -> (n,)
         """
@@ -366,21 +366,21 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> KernelView | LinearView:
-        """Put a built kernel of some rows under a ridge.
+        """Solve with a built kernel and a ridge.
 
         sources (n, d); weights (n,)
         """
         method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
         if method == "auto" and isinstance(built.operator, Tiles):
             method, tol = "cg", COEFFICIENTS
-        if compared() is not None and method == "auto":  # a factor serves what comes later too
+        if compared() is not None and method == "auto":  # Later solves reuse a factor.
             method = "direct"
         how = partial(self._solver, ridge, built, method, tol, weights, last)
         own, counts = memory(), None if weights is None else weights.tobytes()
         try:
             if own is None or built.key is None:
                 operator, solver = how()
-            else:  # settings of one ridge come one after the other
+            else:  # The candidates for one ridge are fitted in succession, so caching the latest one suffices.
                 rows = None if last is None else last.tobytes()
                 given = built.key, ridge, self.center, method, self.columns, counts, tol, rows
                 operator, solver = own.latest(how, name, given)
@@ -399,7 +399,7 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> tuple[Any, LinearSolver | LinearSmoother]:
-        """The operator, centered where that is wanted, and what solves with it under a ridge."""
+        """Return the kernel operator, centered if requested, and a solver for it with a ridge."""
         own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
 
         def placed() -> Operator:
@@ -412,7 +412,7 @@ class Groups:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
-            # a factor may be float32 where solutions need not be exact, which takes half the time; eigenpairs may not
+            # If solutions may be inexact, a float32 factor suffices at half the cost; eigenpairs need float64.
             price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
             if price < taken and 32.0 * n * n <= own.room:
                 pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))

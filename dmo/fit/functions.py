@@ -1,4 +1,4 @@
-"""Fitted functions of new rows: what every kernel method leaves behind for prediction."""
+"""Fitted functions of new rows, with which every kernel method predicts."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from dmo.memory import Memory, remembered
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
-_STRIP = 256  # rows that are cast to float64 at a time
-_KEPT = 2**24  # entries of training rows up to which they are kept as they were prepared: 64 MiB
+_STRIP = 256  # rows converted to float64 at a time
+_KEPT = 2**24  # maximum number of entries of training rows whose prepared form is cached: 64 MiB
 _CACHING = Lock()  # held while a cache of prepared rows changes
-_SAMPLE = 512  # training rows whose pairs give the mean of a distance
+_SAMPLE = 512  # training rows whose pairs estimate the mean distance
 
 
 class Expansion(Protocol):
-    """A function of views of m rows to m x k values, that a model store can keep.
+    """Function that maps views of m rows to m x k values and can be saved in a model store.
 
-    Called with views (mapping of name to row source), it gives an ndarray of shape (m, k).
+    Call it with views (mapping of name to row source) to get an ndarray of shape (m, k).
     """
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store."""
+        """Return the arrays and metadata of the function for a model store."""
 
 
 @dataclass(frozen=True)
 class KernelExpansion(KeepsRows):
-    """A function from kernel values: f(x) = sum_i k(x, x_i) c_i + offset.
+    """Kernel expansion f(x) = sum_i k(x, x_i) c_i + offset.
 
     sources (n, d); coefficients (n, k); offset (k,)
     """
 
-    # A call takes views of m rows and returns m x k (float64), block by block: never m x n.
+    # A call maps views of m rows to m x k values (float64) block by block, so it never needs m x n memory.
 
     kernel: MultiKernel  # fitted
     sources: Mapping[str, Rows]
     coefficients: np.ndarray  # (n, k): c_i
     offset: np.ndarray  # (k,): added to all values
-    dtype: Any = np.float32  # of the kernel values
+    dtype: Any = np.float32  # type of the kernel values
     _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by first row
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,10 +63,10 @@ class KernelExpansion(KeepsRows):
 
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
         super().own(copies)
-        self._prepared.clear()  # it may share memory with the rows of the caller
+        self._prepared.clear()  # Prepared rows may share memory with the rows of the caller.
 
     def __post_init__(self) -> None:
-        # a kernel matrix is not kept, nor stored with a model: new rows have the values, and need the columns alone
+        # Precomputed kernels are neither kept nor saved: new rows contain the kernel values, only columns are needed.
         kept = {view: selection(self.sources[view]) for view in self.kernel.pairwise}
         object.__setattr__(self, "sources", {**self.sources, **kept})
 
@@ -79,7 +79,7 @@ class KernelExpansion(KeepsRows):
             for where in row_blocks(n, _BLOCK):
                 key = partial(self._key, views, batch, where)
                 tile = remembered(partial(self._tile, new, where), 8.0 * len(found) * n, key)
-                # coefficients are large and of both signs: sums in float32 lose ten times what rounding of the tile does
+                # Coefficients are large with mixed signs: float32 sums lose ten times more than rounding of the tile.
                 for strip in row_blocks(len(tile), _STRIP):
                     found[strip] += tile[strip] @ self.coefficients[where]
         return out
@@ -92,7 +92,7 @@ class KernelExpansion(KeepsRows):
         return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
 
     def _old(self, where: slice) -> dict[str, Any]:
-        """Some training rows ready for `tile`, which takes longer than the values of a single new row do."""
+        """Prepare some training rows for `tile`; without the cache, this takes longer than predicting a single row."""
         old = self._prepared.get(where.start)
         if old is None:
             old = self.kernel.prepare(self.sources, where, self.dtype)
@@ -102,7 +102,7 @@ class KernelExpansion(KeepsRows):
         return old
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store; the training rows are their owner's to store, once for all."""
+        """Return the arrays and metadata for a model store; the owner of the training rows saves them once."""
         arrays = {"coefficients": self.coefficients, "offset": self.offset}
         return arrays, {"kernel": self.kernel.to_dict(), "dtype": np.dtype(self.dtype).name}
 
@@ -110,7 +110,7 @@ class KernelExpansion(KeepsRows):
     def from_arrays(
         cls, arrays: Mapping[str, Any], meta: Mapping[str, Any], sources: Mapping[str, Rows]
     ) -> KernelExpansion:
-        """Make the expansion that `to_arrays` described."""
+        """Restore the expansion from the output of `to_arrays`."""
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
@@ -119,7 +119,7 @@ class KernelExpansion(KeepsRows):
 def added(
     expansions: Mapping[str, Expansion], views: Mapping[str, Rows], weights: Mapping[str, float] | None = None
 ) -> np.ndarray:
-    """Add up the functions of several views; where a sample lacks some, the others stand in for them by their weights.
+    """Sum the functions of several views; for samples with missing views, scale up the others by their weights.
 
     views (m, d) -> (m, k)
     """
@@ -138,12 +138,14 @@ def added(
         seen[index] += shares[view]
     if not seen.all():
         sample = int(np.flatnonzero(seen == 0)[0])
-        raise UserError(f"sample {sample} has none of the views {list(expansions)}; leave it out, or give it one")
+        raise UserError(
+            f"sample {sample} has none of the views {list(expansions)}; remove it, or pass one of these views"
+        )
     return np.asarray(total * (sum(shares.values()) / seen)[:, None])
 
 
 def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> dict[str, Expansion]:
-    """Add a constant to a function that is a sum of expansions.
+    """Add a constant to a sum of expansions, in its first expansion.
 
     shift (k,)
     """
@@ -156,13 +158,13 @@ def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> di
 
 @dataclass(frozen=True)
 class KernelDistances:
-    """Distances of new rows to the training rows of kernel expansions: the sum of their -log k(x, x_i), over its mean."""
+    """Distances of new rows to the training rows of kernel expansions: the sum of -log k(x, x_i), over its mean."""
 
-    # Of kernels exp(-d / b) these are the distances d themselves, of their weighted product the weighted sum. A call
-    # takes views and a slice of their rows, and returns len(slice) x n distances (float32).
+    # For kernels exp(-d / b), these are the distances d; for a weighted product of them, the weighted sum. A call maps
+    # views and a slice of their rows to len(slice) x n distances (float32).
 
     expansions: list[KernelExpansion]  # over the same training rows
-    scale: float  # the mean over pairs of training rows
+    scale: float  # mean over pairs of training rows
 
     @classmethod
     def of(
@@ -171,13 +173,13 @@ class KernelDistances:
         scale: float | None = None,
         views: Mapping[str, Rows] | None = None,
     ) -> KernelDistances:
-        """Take the distances from an estimator's expansions.
+        """Return the distances that belong to the expansions of an estimator.
 
         views (n, d)
         """
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
-            raise UserError("distances of features need exact kernels of a distance; take such a base, or visual = 0")
+            raise UserError("distances of features need exact kernels of a distance; use such a base, or visual=0")
         if scale is None:
             n = known[0].coefficients.shape[0]
             sample = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE)).astype(int))
@@ -188,7 +190,7 @@ class KernelDistances:
         return cls(known, scale if scale > 0 else 1.0)
 
     def __call__(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
-        """len(where) x n (float32), for the rows `where` of `views`."""
+        """Compute the distances (len(where) x n, float32) of the rows `where` of `views`."""
         out = np.zeros((where.stop - where.start, self.expansions[0].coefficients.shape[0]), np.float32)
         for part in self.expansions:
             new = part.kernel.prepare(views, where, part.dtype)
@@ -196,7 +198,7 @@ class KernelDistances:
                 k = part.kernel.tile(new, part.kernel.prepare(part.sources, old, part.dtype))
                 if k.size and not 0 <= k.min() <= k.max() <= 1 + 1e-4:
                     raise UserError(
-                        "distances of features need kernels exp(-distance), such as rbf; or take visual = 0"
+                        "distances of features need kernels exp(-distance), such as rbf; use such a kernel, or visual=0"
                     )
                 out[:, old] += log_distance(k)
         out /= self.scale
@@ -205,21 +207,21 @@ class KernelDistances:
 
 @dataclass(frozen=True)
 class FactorExpansion:
-    """A function from factor rows: f(x) = g(x) B + offset, with g(x) the raw factor row of a low-rank kernel's feature
-    map.
+    """Expansion f(x) = g(x) B + offset, where g(x) is the raw factor row from the feature map of a low-rank kernel.
+
     coefficients (r0, k); offset (k,)
     """
 
-    # A call takes views of m rows and returns m x k (float64), block by block.
+    # A call maps views of m rows to m x k values (float64), block by block.
 
     view: str  # name of the view
     feature_map: FeatureMap  # fitted
-    coefficients: np.ndarray  # (r0, k): B, on unprojected features (the map's mixing multiplied in)
+    coefficients: np.ndarray  # (r0, k): B for unprojected features, including the mixing matrix of the map
     offset: np.ndarray  # (k,): added to all values
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """Make the function from coefficients on the factor rows g(x) T, T the map's mixing.
+        """Convert coefficients on the factor rows g(x) T, where T is the mixing matrix of the map.
 
         coefficients (rank, k); offset (k,)
         """
@@ -236,7 +238,7 @@ class FactorExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store."""
+        """Return the arrays and metadata of the function for a model store."""
         arrays, meta = self.feature_map.to_arrays()
         stored = {f"map/{key}": value for key, value in arrays.items()}
         stored |= {"coefficients": self.coefficients, "offset": self.offset}
@@ -244,7 +246,7 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """Make the expansion that `to_arrays` described."""
+        """Restore the expansion from the output of `to_arrays`."""
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -252,7 +254,7 @@ class FactorExpansion:
 
 @dataclass(frozen=True)
 class LinearExpansion:
-    """A linear function f(x) = x W + offset of the rows of one view, dense or sparse.
+    """Linear function f(x) = x W + offset of the dense or sparse rows of one view.
 
     coefficients (d, k); offset (k,)
     """
@@ -260,14 +262,14 @@ class LinearExpansion:
     view: str  # name of the view
     coefficients: np.ndarray  # (d, k): W
     offset: np.ndarray  # (k,): added to all values
-    normalize: str | None = None  # how rows are normalized first, where the kernel does so
+    normalize: str | None = None  # norm for normalizing rows first, if the kernel normalizes them
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         source = views[self.view]
         out = np.empty((source.shape[0], len(self.offset)))
         for where in row_blocks(source.shape[0], _BLOCK):
             block, target = rows(source, where), out[where]
-            # dense rows are cast strip by strip: one stays in the cache until its product, and none is a fresh array of memory
+            # Convert dense rows in strips: a strip stays in the cache until its product and needs no new memory.
             size = len(target) if scipy.sparse.issparse(block) else _STRIP
             for part in row_blocks(len(target), size):
                 strip = double(block[part])
@@ -278,18 +280,18 @@ class LinearExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the function for a model store."""
+        """Return the arrays and metadata of the function for a model store."""
         meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
         return {"coefficients": self.coefficients, "offset": self.offset}, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """Make the expansion that `to_arrays` described."""
+        """Restore the expansion from the output of `to_arrays`."""
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
 def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
-    """Compare a linear function with thresholds in float32, close values in float64; None if that does not apply.
+    """Compare a linear function with thresholds in float32, close values in float64; return None if not applicable.
 
     views (m, d); thresholds (k,) -> (m, k), bool
     """
@@ -301,7 +303,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         return None
     limit = thresholds - function.offset
     B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
-    # of a sum of d products, in any order, of factors that were rounded
+    # Error bound for a sum of d products of rounded factors, in any order
     bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
     rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
     rounding[~np.isfinite(limit)] = 0.0
@@ -313,7 +315,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         np.greater(values, 0, out=out[batch])
         longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
         far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
-        close = np.flatnonzero(~far.all(axis=1))  # NaN as well
+        close = np.flatnonzero(~far.all(axis=1))  # This includes NaN.
         if close.size:
             index = close + batch.start
             out[index] = function({function.view: Subset(source, index)}) > thresholds
@@ -321,7 +323,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
 
 
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe expansions for a model store and, once, the training rows that they share."""
+    """Return arrays and metadata of expansions for a model store, with shared training rows only once."""
     sources: dict[str, Rows] = {}
     arrays: dict[str, Any] = {}
     metas = {}
@@ -333,7 +335,7 @@ def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any
 
 
 def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Expansion]:
-    """Make the expansions that `store_expansions` described."""
+    """Restore the expansions from the output of `store_expansions`."""
     sources = without_prefix("rows", arrays)
     loaded: dict[str, Expansion] = {}
     for name, parts in meta["expansions"].items():
@@ -351,9 +353,9 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """The sum of expansions: of one kernel over all views, or of one low-rank kernel per view."""
+    """Sum of expansions: one kernel expansion over all views, or one low-rank expansion per view."""
 
-    expansions: Mapping[str, Expansion]  # what is added up
+    expansions: Mapping[str, Expansion]  # summands
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(reduce(add, (expansion(views) for expansion in self.expansions.values())))

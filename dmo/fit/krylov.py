@@ -1,4 +1,4 @@
-"""Linear functions in a block Krylov subspace of the rows, and maps from rows to what a pass multiplies."""
+"""Linear functions in a block Krylov subspace of the rows, and maps from rows to the columns that a pass multiplies."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ _LABELS = 256
 
 @dataclass(frozen=True)
 class Krylov:
-    """w in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B for B the labels and `extra` random columns.
+    """Block Krylov subspace of the rows and labels as an approximation of linear problems.
 
-    As an `approximation` of a linear problem: a pass over the rows finds what the problem is in the subspace and widens it
-    by a step, until the eigenvalues, which grow with the subspace, grow by no more than `tol`; where they still do after the
-    last step, a ConvergenceWarning says by how much. Neither an n x n nor a d x d matrix is formed, memory is 8 d steps
-    (L + extra) bytes. Of more than 256 label columns the 256 strongest combinations are taken.
+    The coefficients w lie in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B, where B contains the labels and
+    `extra` random columns. Each pass over the rows solves the problem in the current subspace and extends the subspace
+    by one step. It stops when the eigenvalues, which grow with the subspace, grow by at most `tol`. If they still grow
+    more in the last step, a ConvergenceWarning reports the growth. Neither an n x n nor a d x d matrix is formed;
+    memory is 8 d steps (L + extra) bytes. If there are more than 256 label columns, the 256 combinations of largest
+    variance are used.
 
     Parameters
     ----------
     steps : int, default=10
-        Steps at most, at least 1; after a single one nothing is compared, and no warning given.
+        Maximum number of steps, at least 1. A single step has no comparison and gives no warning.
     extra : int, default=60
-        Random columns beside the labels, at least 0.
+        Number of random columns in addition to the labels, at least 0.
     tol : float, default=1e-3
-        Growth of the eigenvalues in a step, relative to the largest, at which the subspace is wide enough; above 0.
+        Stop if no eigenvalue grows by more than this fraction of the largest eigenvalue in a step; above 0.
 
     Raises
     ------
     UserError
-        For values out of range.
+        If a value is out of range.
 
     References
     ----------
@@ -62,15 +64,16 @@ class Krylov:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.extra < 0:
-            raise UserError(f"Krylov: steps = {self.steps}, extra = {self.extra}; needed are steps >= 1, extra >= 0")
+            raise UserError(f"Krylov: steps = {self.steps}, extra = {self.extra}; expected steps >= 1 and extra >= 0")
         if not self.tol > 0:
             raise UserError(f"Krylov: tol = {self.tol}, expected a number above 0, such as 1e-3")
 
 
 @dataclass(frozen=True)
 class Subspace:
-    """An orthonormal `basis` (d x r) of linear functions, the rows' `mean` (d) and the `trace` of (centered) X X'; `last`:
-    no wider one follows; `moments` of the coordinates (ROWS) and label columns (LABELS), None for very many of these."""
+    """Linear functions with an orthonormal `basis` (d x r), the `mean` of rows (d) and the `trace` of (centered) X X'.
+
+    `last`: no larger subspace follows; `moments`: of coordinates (ROWS) and labels (LABELS), None for many labels."""
 
     basis: np.ndarray
     mean: np.ndarray
@@ -81,7 +84,7 @@ class Subspace:
 
 @dataclass(frozen=True)
 class _Products:
-    """X'T for targets T (d x q), with X'1 (d) and |X|^2 (a number) where they are asked for, all float64."""
+    """Products X'T for targets T (d x q), with X'1 (d) and |X|^2 (a number) if requested, all float64."""
 
     image: np.ndarray
     sums: np.ndarray
@@ -96,7 +99,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class _FirstStep:
-    """Adds X'S[labels, random columns] of a block; the random columns depend on the place of the block alone."""
+    """Adds X'S[labels, random columns] of a block; the random columns depend only on the position of the block."""
 
     X: InOrder
     extra: int
@@ -114,7 +117,7 @@ class _FirstStep:
 
 @dataclass(frozen=True)
 class _NextStep:
-    """Adds X'S X Q of a block."""
+    """Adds X'S X Q of a block, with weights S and basis Q."""
 
     X: InOrder
     Q: np.ndarray
@@ -137,14 +140,14 @@ def subspaces(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> Iterator[Subspace]:
-    """Find the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no direction is left.
+    """Yield the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no new direction is found.
 
     X (n, d); labels (n, q); weights (n,)
     """
-    # Every step is a pass over the rows, on the workers of the current cluster where there is one, after a first that
-    # starts. The image X'X Q of a basis, from which the next step is made, also has the moments Q'X'X Q of the rows'
-    # coordinates: no row is mapped for them. As X'X is symmetric, the image of a step lies in the step before, itself
-    # and the next one.
+    # Each step is one pass over the rows, on the workers of the current cluster if there is one; an initial pass comes
+    # first. The image X'X Q of a basis Q determines the next step and contains the moments Q'X'X Q of the coordinates,
+    # so no rows need to be mapped for them. Because X'X is symmetric, the image of a step lies in the span of the
+    # previous step, the step itself and the next one.
     n = X.shape[0] if weights is None else float(weights.sum())
     start = labels
     if labels is not None:
@@ -167,17 +170,19 @@ def subspaces(
     trace = first.squares - n * float(mean @ mean)
     last = _orthonormal(first.image)
     if not last.shape[1]:
-        raise UserError("the rows, or their products with the labels, are all zero: there is no direction to find")
+        raise UserError(
+            "the rows, or their products with the labels, are all zero: there is no direction to find; check the data"
+        )
     known = _KnownLabels.of(labels, start, weights, first, last, center)
     most = min(X.shape)
-    # columns of one array, which fills with the steps: growing it would copy all steps before each time
+    # Allocate one array for all steps; growing it would copy all previous columns at each step.
     whole = np.empty((X.shape[1], min(most + last.shape[1], method.steps * last.shape[1])), order="F")
     before, r, gram = 0, 0, np.zeros((0, 0))
     for left in range(method.steps - 1, -1, -1):
         whole[:, r : r + last.shape[1]] = last
         before, r, edge = r, r + last.shape[1], before
         basis, recent = whole[:, :r], whole[:, edge:r]
-        # products with an orthonormal basis: else the largest eigenvalue drowns the others
+        # Multiply by an orthonormal basis; otherwise the largest eigenvalue dominates the others.
         image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
         image -= n * np.outer(mean, mean @ last)
         column = recent.T @ image
@@ -195,8 +200,9 @@ def subspaces(
 
 @dataclass(frozen=True)
 class _KnownLabels:
-    """What moments need of the label columns: their Gram matrix (q x q) and sums, and Q'X'S labels of the first step's Q, in
-    whose span X'S labels lies; `row_sums` of the rows (d)."""
+    """Moments of the label columns: Gram matrix (q x q), sums, `row_sums` of the rows (d), and `cross`: Q'X'S labels.
+
+    Q is the basis of the first step, whose span contains X'S labels."""
 
     gram: np.ndarray
     sums: np.ndarray
@@ -213,18 +219,18 @@ class _KnownLabels:
         Q: np.ndarray,
         center: bool,
     ) -> _KnownLabels | None:
-        """From the first pass; None where it took combinations of labels."""
+        """Compute them from the first pass; return None if the pass used combinations of labels."""
         if labels is None or start is None:
             labels = weighted = np.zeros((0, 0))
         elif start.shape[1] < labels.shape[1]:
             return None
         else:
             weighted = labels if weights is None else weights[:, None] * labels
-        rows = np.zeros(len(first.sums)) if center else first.sums  # coordinates are less the mean
+        rows = np.zeros(len(first.sums)) if center else first.sums  # Coordinates are centered.
         return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
 
     def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:
-        """Moments of coordinates, whose Gram matrix is known, and labels."""
+        """Compute the moments of labels and coordinates from the Gram matrix of the coordinates."""
         r, q = basis.shape[1], len(self.sums)
         whole, sums = np.zeros((r + q, r + q)), np.concatenate([self.row_sums @ basis, self.sums])
         whole[:r, :r], whole[r:, r:] = gram, self.gram
@@ -234,7 +240,7 @@ class _KnownLabels:
 
 
 def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Q'X'X Q with the columns of a further step, given at the last rows; the rows before have none."""
+    """Append the columns of a new step to Q'X'X Q; `column` has their last rows, and the rows above are zero."""
     r, b = len(gram), column.shape[1]
     found = np.zeros((r + b, r + b))
     found[:r, :r] = gram
@@ -244,7 +250,7 @@ def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
 
 
 def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """The label columns, or the combinations of largest variance where there are more than `_LABELS`."""
+    """Return the label columns, or the `_LABELS` combinations of largest variance if there are more columns."""
     if labels.shape[1] <= _LABELS:
         return labels
     _, vectors = np.linalg.eigh(labels.T @ (labels if weights is None else weights[:, None] * labels))
@@ -252,7 +258,7 @@ def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def _squares(block: Any, weights: np.ndarray | None) -> float:
-    """|S^1/2 X|^2 of rows."""
+    """Compute |S^1/2 X|^2 of rows with weights S."""
     if weights is not None:
         lengths = block.multiply(block).sum(axis=1) if scipy.sparse.issparse(block) else np.square(block).sum(axis=1)
         return float(weights @ np.asarray(lengths).ravel())
@@ -261,11 +267,11 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 
 
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what the image of the last step has outside of the span of `basis` (d x r)."""
-    # Its columns leave the span at the `recent` two steps (`column`: their products with it); what rounding left of
-    # the others is small, and is taken off once the columns are orthonormal (again where it is not small: what
-    # remains of a short column). Orthonormalizing all steps anew costs several times as much. What is left of a
-    # column is judged by its length.
+    """Compute an orthonormal basis of the image of the last step outside the span of `basis` (d x r)."""
+    # Project out the two `recent` steps; `column` holds their products with the image. Floating-point error leaves only
+    # a small component in the other steps. It is removed once the columns are orthonormal, and removed repeatedly if it
+    # is large, as happens for columns with a small residual. Orthonormalizing all steps again costs several times as
+    # much. The length of its residual decides whether a column is kept.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found
@@ -276,15 +282,15 @@ def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np
 
 
 def _orthonormal(B: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the columns' span (d x r)."""
+    """Compute an orthonormal basis of the span of the columns (d x r)."""
     lengths = np.linalg.norm(B, axis=0)
     return _repaired(_spanned(B / np.where(lengths > 0, lengths, 1.0), 1e-10))
 
 
 def _spanned(B: np.ndarray, least: float) -> np.ndarray:
-    """A nearly orthonormal basis of the columns of B but for what has singular values up to `least`."""
-    # From the Gram matrix, which is some times as fast as a QR factorization of so tall a matrix and keeps four
-    # digits of orthogonality; by QR where squares of the singular values would drown in rounding.
+    """Compute a nearly orthonormal basis of the columns of B, without directions of singular values up to `least`."""
+    # The Gram matrix is several times as fast as a QR factorization of an n x k block and keeps four digits of
+    # orthogonality. Use QR if floating-point error would exceed the squares of small singular values.
     if not B.shape[1]:
         return B
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -296,12 +302,12 @@ def _spanned(B: np.ndarray, least: float) -> np.ndarray:
 
 
 def _repaired(Q: np.ndarray) -> np.ndarray:
-    """Orthonormal columns of the same span, of nearly orthonormal ones, by Cholesky QR."""
+    """Orthonormalize nearly orthonormal columns by Cholesky QR, keeping their span."""
     return Q @ np.linalg.inv(np.linalg.cholesky(Q.T @ Q)).T
 
 
 class RowMap(Protocol):
-    """A function of rows, such as a `FeatureMap`; `to_arrays` tells it from others."""
+    """Map from rows to factor rows, such as a `FeatureMap`; `to_arrays` identifies the map."""
 
     def raw(self, X: Any, /) -> Any:
         """Map rows in memory to factor rows.
@@ -311,24 +317,24 @@ class RowMap(Protocol):
         ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe what the factor rows depend on."""
+        """Return all that the factor rows depend on, as arrays and metadata."""
         ...
 
 
 @dataclass(frozen=True)
 class ShiftedRows:
-    """Rows as their own factor rows, less a shift that keeps the digits of features far from the origin.
+    """Map that returns the rows minus a shift, which preserves the precision of features far from the origin.
 
     shift (d,)
     """
 
-    # Sparse rows stay as they are: they lie near the origin, and would not stay sparse.
+    # Sparse rows are not shifted: they are close to the origin, and would become dense.
 
     shift: np.ndarray | None  # (d,): the shift
     narrow: bool = False  # float32 rows stay float32
 
     def raw(self, X: Any, /) -> Any:
-        """Take rows less the shift.
+        """Subtract the shift from rows.
 
         X (m, d) -> (m, d)
         """
@@ -338,22 +344,22 @@ class ShiftedRows:
         return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
 
     def single(self, dtype: np.dtype) -> ShiftedRows:
-        """Return the map that keeps rows of float32, or this one for rows of another type."""
+        """Return the map that keeps float32 rows in float32, or this map for rows of another type."""
         return replace(self, narrow=True) if dtype == np.float32 else self
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the shift."""
+        """Return the arrays and metadata that identify the shift."""
         return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
 
 
 @dataclass(frozen=True)
 class SubspaceCoordinates:
-    """Rows less their mean, in the coordinates of a subspace of linear functions."""
+    """Map from rows to the coordinates of the centered rows in a subspace of linear functions."""
 
     subspace: Subspace  # basis and mean, see `dmo.fit.krylov.subspaces`
 
     def raw(self, X: Any, /) -> np.ndarray:
-        """Work out coordinates, (X - 1 mean') Q, the mean taken after the product, which leaves sparse rows sparse.
+        """Compute coordinates (X - 1 mean') Q; the mean is subtracted after the product to keep sparse rows sparse.
 
         X (m, d) -> (m, r)
         """
@@ -361,15 +367,15 @@ class SubspaceCoordinates:
         return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the subspace."""
+        """Return the arrays and metadata that identify the subspace."""
         return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
 
 
 def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
-    """Factor rows (m x r) times their weights (m); sparse rows stay sparse, block-sparse ones become dense."""
+    """Multiply factor rows (m x r) by their weights (m); sparse rows stay sparse, block-sparse rows become dense."""
     if foreign(factor_rows) is not None:
         return factor_rows * placed(weights, factor_rows)[:, None]
-    # csr_array: `multiply` gives COO, which the products after it would convert each
+    # Convert to CSR once: `multiply` returns COO, which every later product would convert.
     if scipy.sparse.issparse(factor_rows):
         return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
     rows = factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows

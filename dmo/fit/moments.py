@@ -1,16 +1,17 @@
-"""Moments: everything that graph-free methods need of n samples, in one small matrix, from one pass.
+"""Moments: a small matrix that summarizes n samples for graph-free methods, collected in one pass.
 
-For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums S'1 and the Gram matrix S'S. They add up
-over row blocks, folds and machines, and subtract: all samples less a fold are the fold's training set.
+For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums S'1 and the Gram matrix S'S. Moments of
+row blocks, folds and machines can be added. They can also be subtracted: the moments of all samples minus those of a
+fold describe the training set of the fold.
 
-On digits: a block's product runs in the block's own precision, mostly float32, since it is nearly all of the work; its
-rounding is that of BLAS's sums of a block's 4096 terms, 5e-7 of the product of two columns' lengths and 6e-6 where all terms
-are equal, by the processor (shorter sums, of 256 terms, lose a half to a third of it and cost an eighth of the speed). Blocks
-are added in float64: in float32 the sum over a million rows would
-lose the small eigenvalues that ridges of 1e-5 let through. A tree of sums on a cluster keeps that error at the logarithm of
-the number of blocks and, which matters more, its shape makes the bits independent of the workers. Centering comes last, on
-the small matrix: G - s s'/n cancels where columns lie far from the origin, so whoever has such columns shifts them before
-(see `krylov.ShiftedRows`); factor rows of bounded kernels do not.
+Precision: the product of a block uses the precision of the block, mostly float32, because it is nearly all of the work.
+Its rounding error is that of BLAS for sums of 4096 terms: relative to the product of two column lengths it is 5e-7, or
+up to 6e-6 if all terms are equal, depending on the processor. Sums of 256 terms would reduce the error by a third to a
+half, but cost an eighth of the speed. Blocks are added in float64: in float32, the sum over a million rows would lose
+the small eigenvalues that matter with ridges of 1e-5. Tree reduction on a cluster makes this error grow only with the
+logarithm of the number of blocks. More importantly, its fixed shape makes results bit-identical for any number of
+workers. Centering is applied last, on the small matrix. G - s s'/n cancels for columns far from the origin, so such
+columns must be shifted first (see `krylov.ShiftedRows`). Factor rows of bounded kernels need no shift.
 """
 
 from __future__ import annotations
@@ -28,28 +29,29 @@ from dmo.errors import UserError
 from dmo.threads import in_threads, thread_count
 
 LABELS = "labels"
-"""Name of the label columns among the groups."""
+"""Group name of the label columns."""
 ROWS = "rows"
-"""Name of the samples' columns (features or factor rows) among the groups of the moments."""
+"""Group name of the columns of the samples (features or factor rows)."""
 WEIGHTED = "weighted"
-"""Name of the same columns with every row multiplied by its entry of the diagonal of S."""
+"""Group name of the same columns with every row multiplied by its entry of the diagonal of S."""
 
 
 @dataclass(frozen=True)
 class Moments:
     """Count, sums and Gram matrix of named groups of columns.
 
-    Moments of the same columns add up and subtract.
+    Moments of the same columns can be added and subtracted.
 
     Parameters
     ----------
     widths : dict of str to int
-        Columns of every group, in order.
+        Number of columns of each group, in order.
     n : int or float
-        Rows seen, or the sum of their weights s.
+        Number of rows, or the sum of their weights s.
     sums : ndarray of shape (m,), float64
-        S'1, or S's.
+        Column sums S'1, or S's with weights.
     gram : ndarray of shape (m, m), float64
+        Gram matrix S'S, or S' diag(s) S with weights.
         S'S, or S' diag(s) S.
 
     Examples
@@ -70,63 +72,64 @@ class Moments:
 
     @classmethod
     def zeros(cls, widths: Mapping[str, int]) -> Moments:
-        """Make the moments of no rows.
+        """Return the moments of zero rows.
 
         Parameters
         ----------
         widths : mapping of str to int
-            Columns of every group.
+            Number of columns of each group.
 
         Returns
         -------
         Moments
-            Zeros.
+            Moments that are all zero.
         """
         m = sum(widths.values())
         return cls(dict(widths), 0, np.zeros(m), np.zeros((m, m)))
 
     @classmethod
     def of(cls, block: Mapping[str, Any] | np.ndarray) -> Moments:
-        """Make the moments of one block of rows.
+        """Compute the moments of one block of rows.
 
-        Products run in the block's own precision, block-sparse and sparse groups never become dense, sums are float64.
+        Products use the precision of the block, and sums use float64. Sparse and block-sparse groups are not converted
+        to dense arrays.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Groups: NumPy, SciPy sparse, or block-sparse rows with `gram`; or of another library, such as torch or CuPy, on
-            whose device all groups are then multiplied.
+            Groups of columns: NumPy arrays, SciPy sparse arrays, or block-sparse rows with `gram`. If a group is an
+            array of another library, such as torch or CuPy, all groups are multiplied on its device.
 
         Returns
         -------
         Moments
-            Of these rows.
+            Moments of these rows.
 
         Raises
         ------
         UserError
-            For groups of unequal rows and for values that are not finite.
+            If groups have different numbers of rows, or if values are not finite.
         """
         return cls.zeros({name: int(part.shape[1]) for name, part in _groups(block).items()}).absorb(block)
 
     @classmethod
     def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
-        """Add up the moments of blocks of rows, one after the other; holds one block and one m x m matrix.
+        """Sum the moments of blocks of rows; only one block and one m x m matrix are in memory at a time.
 
         Parameters
         ----------
         blocks : iterable of mapping or array
-            See `of`.
+            Blocks of rows; see `of`.
 
         Returns
         -------
         Moments
-            Of all rows.
+            Moments of all rows.
 
         Raises
         ------
         UserError
-            For no blocks, and as `of`.
+            If there are no blocks, or for the reasons given in `of`.
         """
         total: Moments | None = None
         for block in blocks:
@@ -138,33 +141,35 @@ class Moments:
     def absorb(
         self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None, skip: str | None = None
     ) -> Moments:
-        """Add a further block into the arrays of these moments, which are used up.
+        """Add a block to these moments in place and return the sum; do not use the original afterwards.
 
-        At thousands of columns, making and adding a second matrix takes as long as its product.
+        With thousands of columns, creating and adding a second matrix would take as long as its product.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            See `of`.
+            Block of rows; see `of`.
         roots : ndarray of shape (m_b,) or None, default=None
-            Square roots of the rows' weights, by which the rows have been multiplied; None: ones.
+            Square roots of the row weights, by which the rows have already been multiplied. None means weights of 1.
         skip : str or None, default=None
             Group whose products with itself are not needed. They are 0 in the result.
 
         Returns
         -------
         Moments
-            With these rows.
+            Moments including these rows.
 
         Raises
         ------
         UserError
-            As `of`.
+            For the reasons given in `of`.
         """
         groups = _groups(block)
         rows = {name: part.shape[0] for name, part in groups.items()}
         if len(set(rows.values())) != 1:
-            raise UserError(f"moments: groups have unequal rows {rows}; pass the same samples in every group")
+            raise UserError(
+                f"moments: groups have different numbers of rows, {rows}; pass the same samples in every group"
+            )
         n, widths = next(iter(rows.values())), {name: int(part.shape[1]) for name, part in groups.items()}
         _check_same(self.widths, widths)
         slices = self.slices()
@@ -185,11 +190,11 @@ class Moments:
                         if other != name:
                             _add_cell(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
-            self.gram[slices[skip], slices[skip]] = 0.0  # a panel may join some of its columns with another group's
-        finite = np.isfinite(self.gram.diagonal() + self.sums)  # sums and squares of other values are not finite
+            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine its columns with those of another group.
+        finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
-            raise UserError(f"moments: group {bad[0]!r} has values that are not finite; clean the features")
+            raise UserError(f"moments: group {bad[0]!r} has values that are not finite; replace NaN and infinity")
         return Moments(self.widths, self.n + (n if roots is None else float(roots @ roots)), self.sums, self.gram)
 
     def __add__(self, other: Moments) -> Moments:
@@ -199,72 +204,72 @@ class Moments:
     def __sub__(self, other: Moments) -> Moments:
         _check_same(self.widths, other.widths)
         if other.n > self.n:
-            raise UserError(f"moments of {other.n} rows cannot be taken from those of {self.n}; subtract a part")
+            raise UserError(f"moments of {other.n} rows cannot be subtracted from those of {self.n}; subtract a subset")
         return Moments(self.widths, self.n - other.n, self.sums - other.sums, self.gram - other.gram)
 
     def slices(self) -> dict[str, slice]:
-        """Look up where every group stands.
+        """Return the column range of each group.
 
         Returns
         -------
         dict of str to slice
-            Its slice of the columns.
+            Columns of each group.
         """
         edges = np.cumsum([0, *self.widths.values()])
         return {name: slice(int(a), int(b)) for name, a, b in zip(self.widths, edges[:-1], edges[1:], strict=True)}
 
     def mean(self) -> np.ndarray:
-        """Work out the mean of every column.
+        """Compute the mean of each column.
 
         Returns
         -------
         ndarray of shape (m,)
-            Means.
+            Column means.
         """
         return self.sums / self.n
 
     def centered(self) -> Moments:
-        """Take the columns less their means: Gram matrix S'S - S'1 1'S / n, sums 0.
+        """Compute the moments of centered columns: Gram matrix S'S - S'1 1'S / n and sums 0.
 
         Returns
         -------
         Moments
-            Of the centered columns.
+            Moments of the centered columns.
         """
         gram = np.outer(self.sums, self.sums / -self.n)
         gram += self.gram
         return Moments(self.widths, self.n, np.zeros_like(self.sums), gram)
 
     def centered_gram(self, group: str) -> np.ndarray:
-        """Work out the Gram matrix of one group's columns less their means.
+        """Compute the Gram matrix of the centered columns of one group.
 
         Parameters
         ----------
         group : str
-            Its name.
+            Name of the group.
 
         Returns
         -------
         ndarray of shape (d, d)
-            Gram matrix.
+            Gram matrix of the centered columns.
         """
         where = self.slices()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-        """Sum up the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
+        """Sum the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
 
         Parameters
         ----------
         coefficients : mapping of str to ndarray of shape (d, L)
-            W_g by group.
+            Coefficients W_g of each group.
         offset : ndarray of shape (L,)
-            Added to all scores.
+            Constant added to all scores.
 
         Returns
         -------
         ScoreSums
-            Of L scores.
+            Sums for the L scores.
         """
         slices = self.slices()
         W = np.zeros((len(self.sums), len(offset)))
@@ -275,17 +280,17 @@ class Moments:
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
-        """Turn each named group F into F T: Gram T'GT (a low-rank kernel's last, small factor).
+        """Replace each named group F by F T, with Gram matrix T'GT; T is the last, small factor of a low-rank kernel.
 
         Parameters
         ----------
         mixings : mapping of str to ndarray of shape (d, r)
-            T by group.
+            Matrix T of each group.
 
         Returns
         -------
         Moments
-            Of the mixed columns.
+            Moments of the transformed columns.
         """
         if not mixings.keys() & self.widths.keys():
             return self
@@ -297,7 +302,7 @@ class Moments:
         def mix(name: str) -> None:
             where, T = slices[name], mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
-            # the cells on and left of the diagonal, the others are their mirror image: half the products, no copies
+            # Compute the blocks on and left of the diagonal and mirror the others: half the products, no copies.
             left = self.gram[where, : where.stop]
             left = left if T is None else T.T @ left
             for other, there in slices.items():
@@ -313,92 +318,94 @@ class Moments:
         return replace(found, n=self.n)
 
     def widened(self, group: str, width: int) -> Moments:
-        """Add columns of zeros at the end of a group.
+        """Append columns of zeros to a group.
 
         Parameters
         ----------
         group : str
-            Its name.
+            Name of the group.
         width : int
-            Its columns then.
+            New number of columns.
 
         Returns
         -------
         Moments
-            Of the wider group.
+            Moments with the wider group.
 
         Raises
         ------
         UserError
-            Where it has more columns already.
+            If the group already has more columns.
         """
         more = width - self.widths[group]
         if more < 0:
-            raise UserError(f"moments: group {group!r} has {self.widths[group]} columns, it cannot have {width}")
+            raise UserError(
+                f"moments: group {group!r} has {self.widths[group]} columns, expected at most {width}; raise the width"
+            )
         at = np.full(more, self.slices()[group].stop)
         gram = np.insert(np.insert(self.gram, at, 0.0, axis=0), at, 0.0, axis=1)
         return Moments(self.widths | {group: width}, self.n, np.insert(self.sums, at, 0.0), gram)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Describe the moments for a store.
+        """Return the arrays and metadata of the moments for a store.
 
         Returns
         -------
         arrays : dict of str to ndarray
             Sums and Gram matrix.
         meta : dict
-            Its JSON.
+            Widths and number of rows, as JSON values.
         """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Moments:
-        """Make the moments that `to_arrays` described.
+        """Restore the moments from the output of `to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
             Sums and Gram matrix.
         meta : mapping
-            Its JSON.
+            Widths and number of rows, as JSON values.
 
         Returns
         -------
         Moments
-            The moments.
+            Restored moments.
         """
         return cls(dict(meta["widths"]), meta["n"], arrays["sums"], arrays["gram"])
 
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Rows, sums and sums of squares of L scores; `pooled` turns several into mean and deviation.
+    """Row count, sums and sums of squares of L scores; `pooled` computes means and standard deviations from several.
 
     total, square (L,)
     """
 
-    n: float  # rows, or the sum of their weights
+    n: float  # number of rows, or the sum of their weights
     total: np.ndarray  # (L,): sums
     square: np.ndarray  # (L,): sums of squares
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
-    """Group the labels that have the same value of a parameter.
+    """Group labels that have the same value of a parameter.
 
     values (n_labels,)
     """
     if not isinstance(values, np.ndarray):
         return [(values, slice(None))]
     if values.shape != (n_labels,):
-        raise UserError(f"ridge has {values.shape[0]} values for {n_labels} labels; give one per label, or one for all")
+        raise UserError(f"ridge has {values.shape[0]} values for {n_labels} labels; pass one per label, or one number")
     known, which = np.unique(values, return_inverse=True)
     return [(float(value), np.flatnonzero(which == i)) for i, value in enumerate(known)]
 
 
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
-    """Work out mean and standard deviation of every score over all parts.
+    """Compute the mean and standard deviation of each score over all parts.
 
-    -> mean, deviation (L,)
+    -> mean, standard deviation (L,)
     """
     parts = list(parts)
     n = sum(part.n for part in parts)
@@ -411,7 +418,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-_PANEL = 512  # columns whose products with as many others stay in the second-level cache
+_PANEL = 512  # columns per panel; the product of two panels fits in the second-level cache
 
 
 def _add_dense(
@@ -421,13 +428,13 @@ def _add_dense(
     roots: np.ndarray | None,
     skip: slice | None,
 ) -> None:
-    """Add the products of dense groups by panels of columns, except those of the columns `skip` with each other.
+    """Add the products of dense groups by panels of columns, except products among the columns `skip`.
 
-    Cells above the diagonal are mirror images.
+    Blocks above the diagonal are mirrored.
     """
-    # A product of two panels is added to both its places while it is in the cache, and its memory is used again. One
-    # product of all columns, stacked for it, went through memory four times more: with thousands of columns a sixth
-    # of its time.
+    # The product of two panels is added to both of its positions while it is in the cache, and its memory is reused. A
+    # single product of all stacked columns would move four times as much memory, which takes a sixth of the time for
+    # thousands of columns.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
@@ -439,7 +446,7 @@ def _add_dense(
         for (columns, part), (others, beside) in pairs[run::runs]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
-            # the same array on both sides, which a conversion to its own type leaves, is half of the work for BLAS
+            # Without a type conversion, both operands stay the same array, which halves the work of BLAS.
             left, right = part.astype(kind, copy=False), beside.astype(kind, copy=False)
             cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
             moments.gram[columns, others] += cell
@@ -451,14 +458,14 @@ def _add_dense(
 
 
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
-    """(columns, rows in float32 or float64) in pieces of at most `_PANEL` columns: parts of wide groups, neighbors stacked.
+    """Split rows into panels (columns, float32 or float64 rows) of at most `_PANEL` columns; narrow groups are stacked.
 
-    Groups of different precision stay apart, as stacking them would widen all to float64.
+    Groups of different precision are not stacked, because that would convert all of them to float64.
     """
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
         where, count = slices[name], max(1, -(-group.shape[1] // _PANEL))
-        single = np.promote_types(group.dtype, np.float32) == np.float32  # which holds all values of that type
+        single = np.promote_types(group.dtype, np.float32) == np.float32  # float32 represents all values of the type.
         for part in np.array_split(group.astype(np.float32 if single else np.float64, copy=False), count, axis=1):
             last = panels[-1] if panels else None
             start = where.start if last is None or last[0].stop <= where.start else last[0].stop
@@ -471,14 +478,14 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
 
 
 def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarray | None) -> None:
-    """Add the products of groups some of which another library holds: on its device, in one product; sums come back."""
+    """Add the products of groups with arrays of another library, in one product on its device; copy the sums back."""
     there = next(part for part in groups.values() if foreign(part) is not None)
     xp = foreign(there)
     parts = []
     for part in groups.values():
         part = part.toarray() if scipy.sparse.issparse(part) else part.dense() if hasattr(part, "gram") else part
         if foreign(part) is None and np.promote_types(part.dtype, np.float32) == np.float32:
-            part = part.astype(np.float32, copy=False)  # labels are bytes
+            part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)
@@ -490,7 +497,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
 
 
 def _add_cell(gram: np.ndarray, cell: Any) -> None:
-    """Add a product in place; of a sparse one, such as that of labels with labels, the stored entries alone."""
+    """Add a product in place; for sparse products, such as labels with labels, only the stored entries are added."""
     if scipy.sparse.issparse(cell):
         found = scipy.sparse.coo_array(cell)
         gram[found.coords] += found.data
@@ -499,7 +506,7 @@ def _add_cell(gram: np.ndarray, cell: Any) -> None:
 
 
 def _cross(left: Any, right: Any) -> Any:
-    """Compute left'right where left is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
+    """Compute left'right if one of them is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
     if hasattr(left, "gram"):
         if scipy.sparse.issparse(right):
             return np.asarray(right.T @ left.dense(), np.float64).T
@@ -514,4 +521,4 @@ def _cross(left: Any, right: Any) -> Any:
 
 def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:
     if list(left.items()) != list(right.items()):
-        raise UserError(f"moments of columns {dict(left)} and {dict(right)} do not add up; use the same feature maps")
+        raise UserError(f"moments of columns {dict(left)} and {dict(right)} do not match; use the same feature maps")

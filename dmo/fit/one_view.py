@@ -1,4 +1,4 @@
-"""The one view of a projection: its columns in moments, its relations to seed samples."""
+"""The single view of a projection: its columns in moments, and its similarities to landmark samples."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.memory import free_memory
 
-_SHARE = 0.5  # of the free memory that similarities may take: beside them stands a problem of p x p, and the rows
+_SHARE = 0.5  # fraction of the free memory for similarities; a p x p problem and the rows need memory as well
 _BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class RelationFeatures:
-    """`values`: n x p, dense or CSR; `function`: coefficients (p x k) on them and their offset (k) as a function of new
-    rows."""
+    """Features `values` (n x p, dense or CSR), and a `function` that builds the expansion of new rows.
+
+    Its arguments are coefficients on the features (p x k) and an offset (k)."""
 
     values: Any
     function: Callable[[np.ndarray, np.ndarray], Expansion]
@@ -44,7 +45,7 @@ def relation_features(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> RelationFeatures:
-    """Compute the features of rows in memory, or their similarities to the samples of positive weight.
+    """Return the features of rows in memory, or their similarities to samples with positive weight.
 
     source (n, d); weights (n,)
     """
@@ -75,7 +76,7 @@ def _similarities(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> RelationFeatures:
-    """Compute similarities to some of the samples, or to all of them.
+    """Compute similarities to random landmarks, or to all samples with positive weight.
 
     source (n, d); weights (n,)
     """
@@ -84,7 +85,7 @@ def _similarities(
     roots = np.ones(1)
     if n_landmarks is not None:
         chosen = chosen[_drawn(len(chosen), n_landmarks, random_state)]
-    elif weights is not None:  # a column w times is one column times the root of w
+    elif weights is not None:  # Repeating a column w times equals one column multiplied by sqrt(w).
         roots = np.sqrt(weights[chosen])
     landmarks = similarity.part(source, chosen)
     landmarks = landmarks if similarity.pairwise else rows(landmarks)
@@ -98,20 +99,20 @@ def _similarities(
 def _drawn(n: int, wanted: int, random_state: int | None) -> np.ndarray:
     """Draw landmarks among n samples."""
     if wanted > n:
-        raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; lower n_landmarks to that")
+        raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; use n_landmarks <= {n}")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
-    """Similarities (n x p, float64) of all rows to the landmarks; UserError where they do not fit in memory."""
+    """Compute similarities (n x p, float64) of all rows to landmarks; raise a UserError if memory is insufficient."""
     n, p = source.shape[0], landmarks.shape[0]
     needed, free = relation_bytes(n, p), free_memory()
     if needed > _SHARE * free:
         raise UserError(
-            f"similarities of {n} samples to {p} take {amount(needed)}, free are {amount(free)}; "
+            f"similarities of {n} samples to {p} need {amount(needed)}, {amount(free)} are free; "
             f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
         )
-    # float64: small eigenvalues of what is made of them tell rank from rounding, as they do for features
+    # Use float64, as for features: small eigenvalues of later matrices must be distinguished from rounding error.
     old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
     for where in row_blocks(n, _BLOCK):
@@ -120,32 +121,34 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
 
 
 def relation_bytes(n: int, p: int) -> int:
-    """Count the bytes of a problem of features, or of similarities to some samples."""
+    """Return the bytes of a problem with features or with similarities to p samples."""
     return 8 * p * (n + 4 * p)
 
 
-_SOME = 256  # rows whose mean stands near the others
+_SOME = 256  # rows whose mean approximates the mean of all rows
 
 
 @dataclass(frozen=True)
 class ViewColumns:
-    """What a projection needs of a view that a pass over the rows turns into columns."""
+    """Columns of a view, computed in a pass over the data for a projection."""
 
-    row_map: RowMap  # what turns them into columns
-    function: Callable[[np.ndarray, np.ndarray], Expansion]  # of coefficients (r, k) and their offset (k,): of new rows
-    trace: float | None = None  # of the linear kernel of all directions, where the columns lack some
+    row_map: RowMap  # map from rows to columns
+    function: Callable[
+        [np.ndarray, np.ndarray], Expansion
+    ]  # (coefficients (r, k), offset (k,)) -> function of new rows
+    trace: float | None = None  # trace of the linear kernel in all directions, if the columns do not span all of them
 
 
 def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
-    """Take the features themselves, less a shift near their mean.
+    """Use the features themselves as columns, minus a shift close to their mean.
 
     X (n, d)
     """
     needed, free = 8 * 4.0 * X.shape[1] ** 2, free_memory()
     if needed > free / 2:
         raise UserError(
-            f"{X.shape[1]} features need {amount(needed)} of moments, free are {amount(free)}; "
-            f"take the dual problem, or approximation=Nystrom(...)"
+            f"moments of {X.shape[1]} features need {amount(needed)}, {amount(free)} are free; "
+            f"use the dual problem, or approximation=Nystrom(...)"
         )
     shift = _amid(X) if center else None
 
@@ -156,7 +159,7 @@ def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
 
 
 def subspace_columns(view: str, subspace: Subspace) -> ViewColumns:
-    """Take coordinates of the rows in a subspace of linear functions, which passes over the rows have found."""
+    """Use the coordinates of the rows in a subspace of linear functions as columns."""
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
         W = subspace.basis @ coefficients
@@ -168,7 +171,7 @@ def subspace_columns(view: str, subspace: Subspace) -> ViewColumns:
 def factor_columns(
     approximation: Any, view: str, X: Rows, kernel: Any, center: bool, seed: int | None, weights: np.ndarray | None
 ) -> ViewColumns:
-    """Take factor rows of a low-rank kernel.
+    """Use factor rows of a low-rank kernel as columns.
 
     X (n, d); weights (n,)
     """
@@ -184,7 +187,7 @@ def collect_view(
     diagonal: np.ndarray | None = None,
     weights: np.ndarray | None = None,
 ) -> Moments:
-    """Collect moments of a view's columns and label columns in one pass over the rows.
+    """Collect moments of the columns of a view and of the label columns in one pass over the rows.
 
     X (n, d); labels (n, q); diagonal, weights (n,)
     """
@@ -198,6 +201,6 @@ def collect_view(
 
 
 def _amid(X: Rows) -> np.ndarray | None:
-    """The mean (d) of the first rows, which keeps the digits of features far from the origin; None for sparse rows."""
+    """Compute the mean (d) of the first rows, a shift that preserves precision; return None for sparse rows."""
     some = sampled(X, np.arange(min(X.shape[0], _SOME)))
     return None if scipy.sparse.issparse(some) else some.mean(axis=0, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""One pass over the rows of all views: factor rows block by block, added up as moments, in this process or on a cluster."""
+"""One pass over the rows of all views: sums moments of factor rows block by block, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class FeatureRows:
     views (n, d); weights (n,)
     """
 
-    # Indexed by a slice of rows. Blocks are kept for the next pass of this process while they take at most `limit`
-    # bytes in all, `nbytes` at present.
+    # Index with a slice of rows. Blocks are cached for the next pass in the client process, up to `limit` bytes in
+    # total; `nbytes` is the current size.
 
     views: Mapping[str, Rows]  # (n, d): rows by group, in chunks of whole rows
-    maps: Mapping[str, RowMap]  # A row map by group, such as a fitted feature map
-    limit: int = 0  # bytes
+    maps: Mapping[str, RowMap]  # row map of each group, such as a fitted feature map
+    limit: int = 0  # maximum size of the cache in bytes
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    portable: bool = False  # factor rows may be those of the library that the setting `dmo.device` names
+    portable: bool = False  # whether factor rows may be arrays of the library chosen by the setting `dmo.device`
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # read in this thread, which the readers keep the rest of a chunk for, and mapped in several
+            # Read in this thread, because readers keep the rest of a chunk per thread; map the rows in several threads.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
@@ -75,7 +75,7 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class FoldMoments:
-    """Moments per fold."""
+    """Moments of each fold."""
 
     folds: list[Moments]
 
@@ -83,7 +83,7 @@ class FoldMoments:
         return FoldMoments([a + b for a, b in zip(self.folds, other.folds, strict=True)])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON meta) for a store."""
+        """Return arrays and JSON metadata for a store."""
         arrays: dict[str, np.ndarray] = {}
         metas = []
         for i, moments in enumerate(self.folds):
@@ -94,19 +94,19 @@ class FoldMoments:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> FoldMoments:
-        """The moments that `to_arrays` described."""
+        """Restore the moments from the output of `to_arrays`."""
         parts = [{key: arrays[f"{i}/{key}"] for key in ("sums", "gram")} for i in range(len(meta["folds"]))]
         return cls([Moments.from_arrays(part, own) for part, own in zip(parts, meta["folds"], strict=True)])
 
 
 @dataclass(frozen=True)
 class _MomentPass:
-    """Adds a block of factor rows, with the labels and folds of its rows, to the moments of its folds."""
+    """Adds a block of factor rows, with the labels and folds of its rows, to the moments of each fold."""
 
     raw: FeatureRows
     n_folds: int
-    labels: InOrder | None  # those that are not beside the rows, but in a store
-    squares: bool = True  # products of labels with labels
+    labels: InOrder | None  # labels that are read from a store instead of being sent with the task
+    squares: bool = True  # whether to compute products of labels with labels
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, folds, weights = beside
@@ -143,9 +143,9 @@ def collect_moments(
 
     Y (n, L); folds, weights (n,); without `squares`, products of labels with labels are 0
     """
-    # Inside `dmo.stores.checkpoints.checkpoints` the sums so far are kept, for a pass that was interrupted. Labels of
-    # 0 and 1 travel as bytes, those of a task with it. Memory: one block of rows and one Gram matrix per fold and
-    # worker; nothing n x anything.
+    # Inside `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can resume. Labels
+    # of 0 and 1 are sent as bytes, together with their task. Memory: one block of rows, and one Gram matrix per fold
+    # and worker; nothing grows with n.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
@@ -185,7 +185,7 @@ def _label_block(Y: Any) -> Any:
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
-    """Labels that travel with the tasks, 0 and 1 as bytes, or those that tasks read."""
+    """Return labels to send with the tasks, 0 and 1 as bytes, and a reader of labels that tasks read themselves."""
     if isinstance(Y, LabelRows):
         return (Y.source, None) if scipy.sparse.issparse(Y.source) else (None, InOrder(Y.source))
     if isinstance(Y, EntryRows):
@@ -196,17 +196,17 @@ def _given(Y: Any) -> tuple[Any, InOrder | None]:
     return Y, None
 
 
-_CARRIED = 1024  # labels whose products are dense at a time
+_CARRIED = 1024  # number of labels whose products are dense at a time
 
 
 def label_products(
     raw: FeatureRows, Y: scipy.sparse.csr_array, weights: np.ndarray | None = None
 ) -> tuple[Moments, np.ndarray]:
-    """Collect moments of the rows and their products with very many sparse labels, in one pass in this process.
+    """Collect moments of the rows and their products with many sparse labels, in one pass in the client process.
 
     Y (n, L); weights (n,) -> products (L, d)
     """
-    # Nothing of n x L or L x L is formed: a block adds to the products of the labels that its samples carry.
+    # Nothing of size n x L or L x L is formed: a block only updates the products of the labels of its samples.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -234,7 +234,7 @@ def label_products(
 
 
 PRESENCE = "presence"
-"""Name of the columns that say how much of every sample's weight each group has."""
+"""Group name of the columns with the fraction of each sample's weight that each group has."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class _PassivePass:
 
     raw: FeatureRows
     names: tuple[str, ...]
-    labels: InOrder | None  # as in `_MomentPass`
+    labels: InOrder | None  # see `_MomentPass`
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, weights = beside
@@ -267,7 +267,7 @@ class _PassivePass:
 def passive_moments(
     raw: FeatureRows, Y: Any, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
 ) -> tuple[Moments, dict[str, Moments]]:
-    """Collect what homogeneity analysis needs of groups that lack samples, in one pass over the rows.
+    """Collect the moments for homogeneity analysis of groups with missing samples, in one pass over the rows.
 
     Y (n, L); weights, mass (n,)
     """
@@ -292,7 +292,7 @@ def passive_moments(
 
 @dataclass(frozen=True)
 class _Image:
-    """F'R for the blocks R that a pass makes from factor rows F (float64), one group of columns below the other."""
+    """Product F'R of factor rows F and blocks R computed from them in a pass (float64); groups are stacked by rows."""
 
     image: np.ndarray
 
@@ -305,7 +305,7 @@ class _Image:
 
 @dataclass(frozen=True)
 class _GapPass:
-    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block, U what entries lack and B the coefficients of F and 1."""
+    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block; U: missing weights of entries, B: coefficients of [F, 1]."""
 
     raw: FeatureRows
     coefficients: np.ndarray
@@ -320,7 +320,7 @@ class _GapPass:
         scores = self.coefficients[-1] + sum(
             F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
         )
-        if scipy.sparse.issparse(counts):  # of the missing entries
+        if scipy.sparse.issparse(counts):  # sparse counts store the missing entries
             R = scipy.sparse.csr_array(counts[:, self.which].multiply(scores * weights[:, None]))
             images = [_crossed(F, R) for F in found.values()]
         else:
@@ -333,7 +333,7 @@ class _GapPass:
 
 
 def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
-    """Compute F'R of factor rows in any form and a sparse matrix."""
+    """Compute F'R for factor rows in any form and a sparse matrix."""
     product = R.T @ (F.dense() if hasattr(F, "dense") else F)
     return np.asarray((product.toarray() if scipy.sparse.issparse(product) else product).T)
 
@@ -341,9 +341,9 @@ def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
 def gap_products(
     raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray, client: Any = None
 ) -> np.ndarray:
-    """Compute what unknown or lighter entries take from the products of a regression, in one pass over the rows.
+    """Compute the part of a regression's products due to missing or down-weighted labels, in one pass over the rows.
 
-    coefficients (d + 1, k); counts (n, L), how often entries count; which (k,), their columns -> (d + 1, k)
+    coefficients (d + 1, k); counts (n, L), weights of label entries; which (k,), their columns -> (d + 1, k)
     """
     given = counts.missing if isinstance(counts, KnownRows) else counts
 
@@ -356,12 +356,12 @@ def gap_products(
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 
 
-_LEAST, _WIDE = 64, 1 << 20  # rows, and numbers, of kernel values that are widened at a time
+_LEAST, _WIDE = 64, 1 << 20  # minimum rows, and maximum entries, of kernel values converted to float64 at a time
 
 
 @dataclass(frozen=True)
 class _LandmarkPass:
-    """Adds [C, 1]'R of a block of kernel values C, R being its labels and ones, or [C, 1] times the coefficients."""
+    """Adds [C, 1]'R of a block of kernel values C, where R is [labels, 1] or [C, 1] times the coefficients."""
 
     raw: FeatureRows
     coefficients: Any
@@ -373,8 +373,8 @@ class _LandmarkPass:
         given = beside[0] if self.labels is None else self.labels[block]
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
-        # coefficients are large where landmarks are near, and what products in float32 lose of their differences is ten
-        # times what they lose of a Gram matrix of factor rows: enough to find steps by, not to say what is left
+        # Coefficients are large if landmarks are close together. Float32 products then lose ten times more of their
+        # differences than in a Gram matrix of factor rows. This is enough to find steps, but not to measure residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)
@@ -394,7 +394,7 @@ def landmark_products(
     client: Any = None,
     wide: bool = True,
 ) -> np.ndarray:
-    """Multiply kernel values at landmarks by their transpose, in one pass over the rows.
+    """Multiply kernel values at landmarks by labels, or by their own products with coefficients, in one pass.
 
     Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
     """
@@ -414,10 +414,10 @@ def _configuration(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> str:
-    """SHA-256 of all that the sums depend on, the order of their columns included."""
+    """Compute a SHA-256 digest of all inputs of the sums, including the order of their columns."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else fingerprint(Y) if isinstance(Y, EntryRows) else Y
-    given = () if weights is None else (weights,)  # sums that were kept before there were weights stay valid
+    given = () if weights is None else (weights,)  # Without weights, digests of older checkpoints stay valid.
     return digest(
         "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
     )

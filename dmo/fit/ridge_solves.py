@@ -1,4 +1,4 @@
-"""Ridge regressions of labels from moments: of full labels, of very many, and where entries have weights or are unknown."""
+"""Ridge regression from moments, for complete labels, many sparse labels, and labels with weights or missing values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dmo.progress import stage
 
 @dataclass(frozen=True)
 class MomentSystem:
-    """Normal equations of a ridge regression on the kernel sum_v w_v F_v F_v', from moments.
+    """Normal equations of a ridge regression on the kernel sum_v w_v F_v F_v', computed from moments.
 
     columns, scale (d,); rows (d, m); gram (d, d)
     """
@@ -36,25 +36,25 @@ class MomentSystem:
     moments: Moments
     weights: Mapping[str, float]  # w_v by view
     center: bool
-    columns: np.ndarray  # columns of the views in the moments
+    columns: np.ndarray  # indices of the columns of the views in the moments
     scale: np.ndarray  # sqrt(w_v) of each of these columns
     rows: np.ndarray  # their products with all columns of the moments
     gram: np.ndarray  # F'F of the stacked factor rows F = [sqrt(w_v) F_v]
 
     @classmethod
     def of(cls, moments: Moments, weights: Mapping[str, float], center: bool) -> Self:
-        """Select the views with weights, and center their products if `center`."""
+        """Select the views that have weights, and center their products if `center`."""
         slices = moments.slices()
         columns = np.concatenate([np.r_[slices[view]] for view in weights])
         scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-        rows = moments.gram[columns]  # Not all rows: with many labels, most products are those of labels with labels.
+        rows = moments.gram[columns]  # Do not copy all rows: with many labels, most products are of labels with labels.
         if center:
             rows -= np.outer(moments.sums[columns], moments.sums / moments.n)
         return cls(moments, weights, center, columns, scale, rows, rows[:, columns] * scale[:, None] * scale)
 
     @property
     def mean(self) -> np.ndarray:
-        """Means of the columns.
+        """Column means.
 
         -> (d,)
         """
@@ -74,7 +74,7 @@ class MomentSystem:
 
         products (d, k) -> (d, k)
         """
-        # beta = sqrt(w) (F'F + c I)^-1 F'Y; this is kernel ridge regression by the push-through identity.
+        # beta = sqrt(w) (F'F + c I)^-1 F'Y equals kernel ridge regression by the push-through identity.
         return self.scale[:, None] * positive_solve(self.gram, c, self.scale[:, None] * products)
 
     def by_view(self, beta: np.ndarray) -> dict[str, np.ndarray]:
@@ -93,11 +93,11 @@ def ridge(
     center: bool = True,
     sparse: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
+    """Compute ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
 
     weights, c (L,); sparse: products (L, sum d_v), overwritten, and counts (L,) -> coefficients (d_v, L); offset (L,)
     """
-    # Products of very many sparse labels are given, because the moments do not contain these labels.
+    # With many sparse labels, the caller passes their products, because the moments do not contain these labels.
     if any(isinstance(own, np.ndarray) for own in weights.values()):
         return _ridge_by_label(moments, np.column_stack(list(weights.values())), list(weights), np.asarray(c), center)
     system = MomentSystem.of(moments, weights, center)
@@ -117,18 +117,18 @@ def ridge(
     return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(beta.shape[1])
 
 
-# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples, float32
-# changed scores by 1.5e-6 of their standard deviation at 5e2, by 1.2e-5 at 5e4 and by 8e-5 at 1.7e5.
+# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples,
+# float32 changed scores by 1.5e-6 of their standard deviation at 5e2, by 1.2e-5 at 5e4 and by 8e-5 at 1.7e5.
 _PRECISE = 1e5
-# The same for eigenvectors. On 20 000 random samples, float32 changed spaces of KGHA with balance 1 by 5e-6 at 1e4 and by 7e-5
-# at 1e5.
+# Same threshold for eigenvectors. On 20 000 random samples, float32 changed the space of KGHA with balance 1 by 5e-6 at
+# 1e4 and by 7e-5 at 1e5.
 SPACE = 1e4
 
 
 def is_precise(
     moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool, most: float = _PRECISE
 ) -> bool:
-    """Tell whether moments in float32 determine a ridge regression: the condition number is not too large."""
+    """Return whether float32 moments determine a ridge regression: the condition number is at most `most`."""
     try:
         return Equilibrated(MomentSystem.of(moments, weights, center).shifted(float(np.min(c)))).condition() <= most
     except IllConditioned:
@@ -138,7 +138,7 @@ def is_precise(
 def _ridge_by_label(
     moments: Moments, weights: np.ndarray, views: Sequence[str], c: np.ndarray, center: bool
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The same with weights (L, V) and ridges (L,) of every label, those of the same weights together."""
+    """Compute `ridge` with weights (L, V) and ridges (L,) per label; labels with equal weights are solved together."""
     slices, (shares, which) = moments.slices(), np.unique(weights, axis=0, return_inverse=True)
     found = {view: np.zeros((moments.widths[view], len(weights))) for view in views}
     offset = np.zeros(len(weights))
@@ -161,14 +161,14 @@ def masked_ridge(
     some: np.ndarray,
     center: bool = True,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Ridge regression of every label on its own known rows, from moments of all rows and passes over them.
+    """Compute ridge regression of each label on the rows where it is known, from moments and passes over all rows.
 
     some (L,) -> coefficients (d_v, L); offset (L,)
     """
-    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an intercept beside w_l where `center`; D: weights of
-    # the samples, M_l: how often each counts for the label, 0 where it is unknown. Conjugate gradients for all labels
-    # at once, preconditioned by the regression on all rows; an iteration is one pass, for what unknown or lighter
-    # entries take from the product.
+    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional intercept if `center`. D contains the
+    # sample weights and M_l the entry weights of the label, 0 if it is missing. Conjugate gradients solve all labels
+    # together, preconditioned by the regression on all rows. Each iteration needs one pass, which computes the part of
+    # the product due to missing or down-weighted entries.
     equations = MomentSystem.of(moments, weights, center)
     columns, scale = equations.columns, equations.scale
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
@@ -195,22 +195,21 @@ def masked_ridge(
     return equations.by_view(scale[:, None] * found[:-1]), found[-1]
 
 
-_LABELS = 4096  # labels that are solved at a time
-_ENOUGH = 1e-11  # relative residual at which a label counts as solved
+_LABELS = 4096  # number of labels solved at a time
+_ENOUGH = 1e-11  # relative residual at which a label has converged
 _PRODUCTS = 2000
 
 
 def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Complete targets so that the ridge regression of all rows on them is that of every column on its own weights.
+    """Complete targets so that regressing all rows on them equals regressing each column with its own entry weights.
 
     targets, counts (n, L); weights (n,) -> (n, L)
     """
-    # Entry (i, l) weighs w_i m_il, m = 0 where it is unknown. At the minimum the fitted values f = H t are those of t
-    # = m o y + (1 - m) o f: unknown entries are what the regression says of them, and known ones stay. With D =
-    # diag(w), D (H^-1 - I + M) f = D M y is symmetric, positive definite for every m >= 0, and H D^-1 a good
-    # preconditioner of it (the inverse, where all m are 1): no column has a factorization of its own, and one of all
-    # rows serves them. H^-1 f is never formed: directions come as pairs (H q, q), which the iteration keeps one below
-    # the other.
+    # Entry (i, l) has weight w_i m_il, where m = 0 if it is missing. At the minimum, the fitted values f = H t are
+    # those of t = m o y + (1 - m) o f: missing entries equal the predictions of the regression, and known entries are
+    # kept. With D = diag(w), D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. H D^-1 is a
+    # good preconditioner, and the exact inverse if all m are 1. One factorization of all rows therefore serves all
+    # columns. H^-1 f is never formed: directions are stored as stacked pairs (H q, q).
     out, n = np.where(counts > 0, targets, 0.0), len(targets)
     columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
     if not columns.size:
@@ -238,13 +237,13 @@ def column_gradients(
     precondition: LinearMap,
     tol: float = _ENOUGH,
 ) -> np.ndarray:
-    """Solve A_l x_l = b_l for every column l by conjugate gradients of its own, whose products are made together.
+    """Solve A_l x_l = b_l by conjugate gradients for each column l, with joint matrix products for all columns.
 
     B (m, L) -> (m, L)
     """
-    # 1. Columns that have converged are taken out: going on with them would divide rounding by rounding. 2. A column
-    # whose direction has no length left (an exact solution) is taken out for the same reason. 3. A warning names what
-    # is still above the tolerance in the end.
+    # 1. Converged columns are removed: further iterations would divide rounding errors by each other. 2. Columns whose
+    # direction has length 0 (exact solutions) are removed for the same reason. 3. A warning reports how many columns
+    # are above the tolerance at the end, and the largest residual.
     X, active = np.zeros_like(B), np.arange(B.shape[1])
     R = B.copy()
     Z = precondition(R)
@@ -268,8 +267,8 @@ def column_gradients(
     worst = float(np.sqrt((rho[active] / first[active]).max(initial=0.0)))
     if active.size:
         warnings.warn(
-            f"conjugate gradients: {active.size} of {B.shape[1]} labels stopped at a relative residual of {worst:.1e}; raise "
-            f"the ridge",
+            f"conjugate gradients: {active.size} of {B.shape[1]} labels stopped at a relative residual of {worst:.1e}; "
+            f"raise the ridge",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -277,13 +276,13 @@ def column_gradients(
 
 
 _KEPT = 2**30
-"""Bytes of factor rows that are kept for the next pass of this process."""
+"""Maximum size in bytes of factor rows cached for the next pass in the client process."""
 
 
 def completed(
     data: Data, smoother: LinearMap, targets: np.ndarray, weights: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Fill targets with the regression's own predictions where they are unknown or lighter, and take their means off.
+    """Impute missing or down-weighted targets with the predictions of the regression itself, and center the targets.
 
     targets (n, L); weights (n,) -> targets (n, L); means (L,)
     """
@@ -304,19 +303,19 @@ def completed(
 
 @dataclass(frozen=True)
 class PartialRidge:
-    """Ridge regression on low-rank kernels, from rows with weights whose single labels may have others, or be unknown.
+    """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels.
 
     coefficients (rank, L); offset, mean (L,)
     """
 
-    total: Moments  # weighted, of factor rows and labels
-    maps: Mapping[str, FeatureMap]  # fitted
-    shares: Mapping[str, float]  # weights of the views' kernels
+    total: Moments  # weighted moments of factor rows and labels
+    maps: Mapping[str, FeatureMap]  # fitted feature maps
+    shares: Mapping[str, float]  # kernel weights of the views
     ridge: float | np.ndarray  # c
-    center: bool  # with an intercept
-    coefficients: dict[str, np.ndarray]  # (rank, L): on the factor rows
-    offset: np.ndarray  # (L,): the function's, intercept included
-    mean: np.ndarray  # (L,): of these rows' labels, less the frequency that the scores go without
+    center: bool  # whether there is an intercept
+    coefficients: dict[str, np.ndarray]  # (rank, L): coefficients of the factor rows
+    offset: np.ndarray  # (L,): offset of the function, including the intercept
+    mean: np.ndarray  # (L,): label means of these rows, minus the frequencies that scores exclude
 
     @classmethod
     def of(
@@ -328,7 +327,7 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """From moments of rows that know all labels, of these views among others; `frequency` (L) of all samples."""
+        """Fit from moments of rows with complete labels; `frequency` (L): label frequencies of all samples."""
         found, offset = ridge(total, shares, c, center)
         mean = total.mean()[total.slices()[LABELS]] - frequency if center else np.zeros_like(frequency)
         return cls(total, maps, shares, c, center, found, offset + mean, mean)
@@ -346,7 +345,7 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """From n rows by view, labels (n x L, 0 where unknown), and how often each of them counts (None: all once)."""
+        """Fit from n rows by view, labels (n x L, 0 if missing) and the weights of label entries (None means all 1)."""
         raw, client = FeatureRows(views, maps, 0 if counts is None else _KEPT), current_client()
         often = None if (weights == 1).all() else weights
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
@@ -364,13 +363,13 @@ class PartialRidge:
         targets = Y if whole or counts.dtype == bool else ProductRows(Y, counts)
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
-            read = raw if own is maps else replace(raw, maps=own)  # which keeps its blocks for the passes that follow
+            read = raw if own is maps else replace(raw, maps=own)  # `raw` caches its blocks for the later passes.
             return collect_moments(read, targets, None, client, often, squares=False)[0].mixed(mixings)
 
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))
             return cls.of(total, *given, frequency)
-        total = collect(maps)  # in float64, as the passes of the iteration that follows
+        total = collect(maps)  # Use float64, like the passes of the following iteration.
         edges = np.cumsum([total.widths[view] for view in maps])[:-1]
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
 
@@ -389,7 +388,7 @@ class PartialRidge:
         return cls(total, *given, found, offset - frequency if center else offset, mean)
 
     def expansions(self, share: float) -> dict[str, Expansion]:
-        """The function times `share`, as a sum of expansions by view, into which the coefficients are used up."""
+        """Return the function times `share` as a sum of expansions by view; coefficients are scaled in place."""
         parts: dict[str, Expansion] = {}
         for view, B in self.coefficients.items():
             B *= share
@@ -397,20 +396,21 @@ class PartialRidge:
         return shifted(parts, share * self.offset)
 
     def left_out(self, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Scores of rows by the regression without `weights` (n) of each, where all labels are known.
+        """Compute leave-one-out scores (s_i - h_i y_i) / (1 - h_i) if all labels are known, in one pass over the rows.
 
-        (s_i - h_i y_i) / (1 - h_i), by one pass over the rows: views (n, d); Y (n, L) -> (n, L)
+        The regression omits the weight `weights` (n) of each row; views (n, d); Y (n, L) -> (n, L)
         """
-        # With R'R = F'F + c I of the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
+        # With R'R = F'F + c I for the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
         #
         # Rifkin, Lippert 2007, section 3.
         total = self.total
         system = MomentSystem.of(total, self.shares, self.center)
-        # |R^-1'f|^2 by a triangular solve: R has the root of the condition of F'F + c I, and a sum of squares cannot cancel
+        # Compute |R^-1'f|^2 by a triangular solve: R has the root of the condition number of F'F + c I, and a sum of
+        # squares cannot cancel.
         groups = label_groups(self.ridge, Y.shape[1])
         roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
         mean = system.mean if self.center else 0.0
-        # scores of centered labels, as the regression gives them
+        # The scores of the regression refer to centered labels.
         label_mean = total.mean()[total.slices()[LABELS]] if self.center else 0.0
         out = np.empty(Y.shape)
         blocks = row_blocks(len(Y), BLOCK)

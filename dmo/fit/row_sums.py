@@ -1,12 +1,12 @@
-"""Sums over the rows of all samples, block by block: in this process or on a cluster, kept while they grow.
+"""Sums over blocks of rows, in the client process or on a cluster, with checkpoints of partial sums.
 
-Whatever is learned in passes over the rows is such a sum: of moments, of products of the rows with a few vectors. The rows
-are cut into blocks, runs of blocks are tasks, and runs of tasks are segments, all of sizes that depend on the numbers of
-rows and columns alone: floating-point sums depend on their order, so the order must depend on neither the workers nor the
-moment at which a run was interrupted. In this process the blocks are added one to the other. On a cluster the tasks of a
-segment are added in a tree, so that no worker sends or adds more than a few sums, and the segments are added one to the
-other there as well. The sum so far comes to this process when a state is to be kept, and now and then otherwise, in case
-that workers are lost: a later run, or the other workers, go on from it.
+Every result of a pass over the rows is such a sum: moments, or products of the rows with a few vectors. The rows are
+split into blocks, successive blocks form tasks, and successive tasks form segments. Their sizes depend only on the
+numbers of rows and columns. Floating-point sums depend on their order, so the order must depend neither on the workers
+nor on the time of an interruption. In the client process, blocks are added one after the other. On a cluster, the tasks
+of a segment are added by tree reduction, so that no worker sends or adds more than a few sums. The segments are then
+added one after the other on the workers. The client fetches the partial sum for each checkpoint, and from time to time
+in case workers are lost. A later run, or the remaining workers, resume from it.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
 
 BLOCK = 4096
-"""Rows of a block."""
+"""Rows per block."""
 TASK_BLOCKS = 2
-"""Blocks per task, at most, where rows are not so many that tasks of this size are more than `_TASKS`."""
-_SEGMENT, _PARTS = 16, 4  # tasks per segment at most; segments per pass at least, where there are so many tasks
-_TASKS, _LIGHT = 256, 64  # per pass, about, of very many rows, and of few columns: a task costs 10 ms beside its work
-_IN_TASK = 1 << 22  # bytes of arrays that go with their task; more go to a worker by themselves
+"""Maximum number of blocks per task, unless tasks of this size would exceed `_TASKS` in number."""
+_SEGMENT, _PARTS = 16, 4  # maximum tasks per segment; minimum segments per pass, if there are enough tasks
+_TASKS, _LIGHT = 256, 64  # tasks per pass for very many rows, and for few columns; each task has 10 ms of overhead
+_IN_TASK = 1 << 22  # maximum bytes of arrays sent within a task; larger arrays are scattered separately
 log = logging.getLogger("dmo")
 
 Beside: TypeAlias = tuple[Any, ...]
-"""Arrays with one entry per row (CSR labels are allowed), of which each task gets the slice of its rows; None if absent."""
+"""Arrays with one entry per row (CSR labels are allowed); each task gets the slice of its rows. None if absent."""
 
 
 class RowSum(Protocol):
-    """What is added up over rows."""
+    """Partial result that is summed over rows."""
 
     def __add__(self, other: Self) -> Self: ...
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON meta) for a store."""
+        """Return arrays and JSON metadata for a store."""
         ...
 
 
 S = TypeVar("S", bound=RowSum)
 AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
-"""(sum so far or None, rows of a block, what lies beside them) -> the sum with them; may use up the sum it was given."""
+"""Function (sum so far or None, rows of a block, their entries) -> new sum; it may overwrite the sum so far."""
 
 
 def task_blocks(n: int, columns: int | None = None) -> int:
-    """Count the blocks per task of a pass: some sixteen tasks or more, and of very many rows as many as have work for .1 s."""
-    # 10 ns a number, and .1 ns a product of two
+    """Return the blocks per task of a pass: at least about 16 tasks, and for very many rows tasks of 0.1 s of work."""
+    # Estimated time: 10 ns per number, and 0.1 ns per product of two numbers.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 
 
 def segment_tasks(tasks: int) -> int:
-    """Count the tasks per segment of a pass."""
-    # Sums can be kept between two segments, so there are four or more; each sends one sum to this process, so they
-    # are no smaller than that asks for.
+    """Return the tasks per segment of a pass."""
+    # Sums can be saved between segments, so there are at least four. Each segment sends one sum to the client, so
+    # segments are as large as this allows.
     return max(1, min(_SEGMENT, tasks // _PARTS))
 
 
@@ -77,25 +77,27 @@ def add_up(
     client: Any,
     columns: int | None = None,
 ) -> S:
-    """The sum over n rows, of so many numbers each where that is said."""
-    # Arguments: `name` of the stage; `add`: adds a block, sent to the workers once; `beside`: arrays of n rows, or
-    # None; `restore`: the sum that its `to_arrays` described; `configuration`: digest of all that the sum depends on,
-    # asked for inside `stores.checkpoints.checkpoints` only, where the sum so far is kept, every 30 s at most, for a
-    # run that dies; `client`: a distributed.Client, or None for this process. Memory: of this process, two sums; of a
-    # worker's thread, a few sums and a block. Raises ValueError for no rows.
+    """Sum over n rows; `columns` is the number of entries per row, if known.
+
+    Raises a UserError if there are no rows."""
+    # Arguments: `name`: name of the stage; `add`: adds a block, and is sent to each worker once; `beside`: arrays of n
+    # rows, or None; `restore`: restores a sum from its `to_arrays`; `configuration`: returns a digest of all inputs of
+    # the sum; `client`: a distributed.Client, or None for the client process. The digest is only needed inside
+    # `stores.checkpoints.checkpoints`, where partial sums are saved at most every 30 s, so that a killed run can
+    # resume. Memory: two sums in the client process; a few sums and a block per worker thread.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)
     blocks, size = row_blocks(n, BLOCK), task_blocks(n, columns)
     tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     found = kept.load()
-    if found is not None and found[1].get("rows") != size * BLOCK:  # kept by a version with tasks of another size
+    if found is not None and found[1].get("rows") != size * BLOCK:  # saved by a version with a different task size
         found = None
     total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
     if total is not None and done == len(tasks):
         return total
     if total is not None:
-        log.info("%s: %d of %d blocks are summed already", name, done * size, len(blocks))
+        log.info("%s: resuming, %d of %d blocks are already summed", name, done * size, len(blocks))
     with stage(name, len(blocks)) as advance:
         advance(done * size)
         rest = tasks[done:]
@@ -120,7 +122,7 @@ def _keep(save: Callable[..., None], total: RowSum, done: int, rows: int) -> Non
 
 
 def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:
-    """The sum `before` with some blocks that follow each other; `beside`: of their rows alone."""
+    """Add consecutive blocks to the sum `before`; `beside` contains only the entries of their rows."""
     total = before
     for block in blocks:
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
@@ -137,7 +139,7 @@ def _of_rows(beside: Beside, blocks: Sequence[slice]) -> Beside:
 def _here(
     add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
 ) -> Iterator[tuple[S | None, int]]:
-    """(the sum with one task more, 1) for every task."""
+    """Yield (sum including the next task, 1) for every task."""
     for blocks in tasks:
         total = _task(add, blocks, _of_rows(beside, blocks), total)
         yield total, 1
@@ -152,15 +154,15 @@ def _on_cluster(
     total: S | None,
     due: Callable[[], bool],
 ) -> Iterator[tuple[S | None, int]]:
-    """(the sum with one segment more where it is here, its tasks) for all segments of `rest`, of `size` tasks, in order.
+    """Yield (sum including the next segment, its number of tasks) for all segments of `size` tasks of `rest`, in order.
 
-    Later segments are under way while one is waited for: two tasks for every thread that there is by then.
+    The sum is None while it is only on the workers. Later segments run ahead: two tasks per available thread.
     """
     shared = Broadcast(client, add)
     segments = [rest[i : i + size] for i in range(0, len(rest), size)]
-    parts: dict[int, Any] = {}  # sums of segments, on the workers
-    added: tuple[int, Any] = 0, None  # so many segments in one sum there
-    here: tuple[int, S | None] = 0, total  # and in the last one that came to this process
+    parts: dict[int, Any] = {}  # sums of single segments, on the workers
+    added: tuple[int, Any] = 0, None  # number of segments in the sum on the workers, and its future
+    here: tuple[int, S | None] = 0, total  # number of segments in the last sum fetched by the client, and this sum
     last, pause = time.monotonic(), SECONDS
 
     def work(i: int, whole: bool) -> S | None:
@@ -175,7 +177,7 @@ def _on_cluster(
                 before = client.scatter([here[1]], hash=False)[0]
             part = parts.pop(j)
             added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
-        # an error, or what was lost, is raised as the result is asked for
+        # Errors of tasks and lost results are raised when the result is requested.
         return added[1].result() if whole or added[1].exception() is not None else None
 
     def lose() -> None:
@@ -195,7 +197,7 @@ def _on_cluster(
 
 
 def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
-    """A future of the sum of a segment."""
+    """Return a future of the sum of a segment."""
     futures = []
     for blocks in segment:
         own: Any = _of_rows(beside, blocks)

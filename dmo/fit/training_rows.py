@@ -1,4 +1,4 @@
-"""Training rows that fitted functions keep for predictions: their own copies, or references that detect changes."""
+"""Training rows kept for predictions: copies of rows in memory, or references that detect changes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BLOCK = 4096
 
 
 class KeepsRows:
-    """Base class of fitted functions that read training rows, in their mapping `sources` of view to rows."""
+    """Base class of fitted functions that read training rows from their mapping `sources` of view to rows."""
 
     sources: Mapping[str, Rows]
     _is_owner = False
 
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
-        """Replace rows in memory by copies, and let rows outside of memory detect changes.
+        """Replace rows in memory by copies, and wrap other rows to detect changes.
 
-        copies: by the id of a row source, the source and its replacement, which several functions share
+        copies: (source, replacement) by the id of each row source, shared by several functions
         """
         if self._is_owner:
             return
@@ -39,7 +39,7 @@ class KeepsRows:
             if id(source) not in copies:
                 copies[id(source)] = source, owned(source, view)
             found[view] = copies[id(source)][1]
-        object.__setattr__(self, "sources", found)  # of frozen dataclasses as well
+        object.__setattr__(self, "sources", found)  # Frozen dataclasses also need this.
         object.__setattr__(self, "_is_owner", True)
 
 
@@ -47,12 +47,12 @@ class KeepsRows:
 class VerifiedRows(RowsOf):
     """Rows on disk or computed on demand; reading them raises an error if they have changed since the fit."""
 
-    hashes: np.ndarray  # (n,): of the rows at the fit, with all bits
+    hashes: np.ndarray  # (n,): exact hashes of the rows at the time of the fit
     view: str
 
     @classmethod
     def of(cls, source: Rows, view: str) -> Self:
-        """Hash all rows, by the workers of the current cluster if there is one."""
+        """Hash all rows, on the workers of the current cluster if there is one."""
         parts = row_blocks(source.shape[0], _BLOCK)
         work = partial(_hashes, source, parts)
         return cls(
@@ -75,9 +75,9 @@ def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
 
 
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
-    """Give a fitted model its own copies of the training rows, so that the caller can change its arrays after `fit`.
+    """Copy the training rows of a fitted model, so that callers can change their arrays after `fit`.
 
-    views: those of the fit; rows that their preparation made are not copied
+    views: views passed to the fit; rows that were created while preparing them are not copied
     """
     made = views.made if isinstance(views, PreparedViews) else []
     copies: dict[int, tuple[Rows, Rows]] = {id(source): (source, source) for source in made}
@@ -86,7 +86,7 @@ def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
 
 
 def owned(source: Rows, view: str) -> Rows:
-    """Copy rows in memory; wrap rows outside of memory such that changes are detected."""
+    """Copy rows in memory, and wrap rows outside of memory to detect changes."""
     if isinstance(source, Subset) and _is_block(source.source):
         return rows(source).copy()
     if isinstance(source, KeptRows) and _is_block(source.kept):
@@ -95,7 +95,7 @@ def owned(source: Rows, view: str) -> Rows:
         return replace(source, source=owned(source.source, view))
     if _is_block(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
-    if isinstance(source, DenseView | SparseView):  # which compares every block with the checksum of its manifest
+    if isinstance(source, DenseView | SparseView):  # These verify every block with the checksum of their manifest.
         return source
     return VerifiedRows.of(source, view)
 
@@ -105,7 +105,7 @@ def _is_block(source: Any) -> bool:
 
 
 def _holders(value: Any, seen: set[int]) -> Iterator[KeepsRows]:
-    """Walk through the attributes of dmo's objects, and through containers, to all functions that keep rows."""
+    """Yield all functions that keep rows, searching attributes of dmo objects and containers recursively."""
     if id(value) in seen:
         return
     seen.add(id(value))

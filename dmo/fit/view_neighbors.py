@@ -1,4 +1,4 @@
-"""Neighbors by the distances of several views, block by block: nothing n x n is held."""
+"""Nearest neighbors by distances in several views, computed block by block without an n x n matrix."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dmo.fit.training_rows import KeepsRows
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
 
-QUERIES, _VOTERS = 512, 4096  # rows of a block of distances
+QUERIES, _VOTERS = 512, 4096  # rows and columns of a block of distances
 DISTANCES = ("l1", "l2", "chi2")
-_ZERO = 1e-6  # distances, in means, below which rows are equal up to the rounding of |x|^2 + |y|^2 - 2 xy
+_ZERO = 1e-6  # distance, relative to the mean, below which rows are equal up to rounding of |x|^2 + |y|^2 - 2 xy
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
-    """Make the kernel exp(-gamma d / mean d) of a distance by name."""
+    """Return the kernel exp(-gamma d / mean d) for a named distance d."""
     if distance not in DISTANCES:
-        raise UserError(f"distance {distance!r}; known: {', '.join(map(repr, DISTANCES))}")
+        raise UserError(f"distance = {distance!r}, expected one of {', '.join(map(repr, DISTANCES))}")
     scale = 1.0 / gamma
     if distance == "l2":
         return Exponential(scale=scale)
@@ -32,19 +32,19 @@ def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
 
 
 def named_distances(given: str | Mapping[str, str], views: Mapping[str, Rows]) -> dict[str, str]:
-    """Spread names of distances over views.
+    """Resolve the name of the distance for each view.
 
     views (n, d)
     """
     chosen = dict.fromkeys(views, given) if isinstance(given, str) else dict.fromkeys(views, "auto") | dict(given)
     for view in chosen:
         if view not in views:
-            raise UserError(f"distances name the view {view!r}, but there are {', '.join(map(repr, views))}")
+            raise UserError(f"distances name the view {view!r}, expected one of {', '.join(map(repr, views))}")
     return {view: _by_kind(views[view]) if name == "auto" else name for view, name in chosen.items()}
 
 
 def _by_kind(source: Rows) -> str:
-    """The distance of a view where none is named: by what its store says of its rows."""
+    """Choose the distance of a view from the metadata of its store: "chi2" for histograms, otherwise "l2"."""
     while isinstance(source, Subset):
         source = source.source
     return "chi2" if getattr(source, "histogram", False) else "l2"
@@ -52,7 +52,7 @@ def _by_kind(source: Rows) -> str:
 
 @dataclass(frozen=True)
 class ViewDistances(KeepsRows):
-    """Distances d_v(x, x_i) of new rows to n training rows, every view's divided by its mean over the training rows.
+    """Distances d_v(x, x_i) of new rows to n training rows per view, divided by the mean over training rows.
 
     sources (n, d)
     """
@@ -71,11 +71,11 @@ class ViewDistances(KeepsRows):
 
     @property
     def n(self) -> int:
-        """Training rows."""
+        """Number of training rows."""
         return next(iter(self.sources.values())).shape[0]
 
     def block(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
-        """Work out the distances of some rows.
+        """Compute the distances of some rows to all training rows.
 
         views (m, d)
         """
@@ -85,12 +85,12 @@ class ViewDistances(KeepsRows):
             for old in row_blocks(self.n, _VOTERS):
                 voters = kernel.prepare(kernel.part(self.sources[name], old), np.float64)
                 found = log_distance(kernel.tile(new, voters))
-                # float64 rounded to float32: equal distances are equal, whether rows are dense or sparse
+                # Round float64 to float32, so that equal distances are equal for dense and sparse rows.
                 out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out
 
     def blocks(self, views: Mapping[str, Rows]) -> Iterator[tuple[slice, np.ndarray]]:
-        """Go through the distances of all rows, block by block.
+        """Yield the distances of all rows block by block.
 
         views (m, d) -> (V, rows, n)
         """
@@ -101,11 +101,11 @@ class ViewDistances(KeepsRows):
                 advance(1)
 
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Find the nearest training rows of every row, by the mean of the views' distances.
+        """Find the nearest training rows of each row by the mean distance over views.
 
         views (m, d) -> index (m, k); distances (V, m, k)
         """
-        # Blocks of rows are tasks on the workers of the current cluster, where there is one.
+        # Blocks of rows are tasks on the workers of the current cluster, if there is one.
         parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
         work = partial(self._nearest, views, parts, k, same)
         found = [one for _, one in each("neighbors of all views", work, range(len(parts)))]
@@ -120,17 +120,17 @@ class ViewDistances(KeepsRows):
         if same:
             total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
         best = np.argpartition(total, k - 1, axis=1)[:, :k]
-        # by distance, ties by number: the same neighbors in the same order whatever the blocks
+        # Sort by distance and break ties by index, so that results do not depend on the block size.
         best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
         return best, np.take_along_axis(d, best[None], axis=2)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the distances for a model store."""
+        """Return the arrays and metadata of the distances for a model store."""
         arrays = {f"rows/{view}": rows(source) for view, source in self.sources.items()}
         return arrays, {"kernels": {view: kernel.to_dict() for view, kernel in self.kernels.items()}}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Make the distances that `to_arrays` described."""
+        """Restore the distances from the output of `to_arrays`."""
         kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
         return cls(kernels, {view: arrays[f"rows/{view}"] for view in kernels})

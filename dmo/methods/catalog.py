@@ -1,4 +1,4 @@
-"""One table of every embedding: name, family, source, problem, parameters, and what it is tested against."""
+"""Table of all embedding methods: name, family, source, problem, parameters, and the reference of its tests."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _ENGINES = {
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """One method of the catalog."""
+    """Method of the catalog."""
 
-    title: str  # its name in words
-    family: Family  # what it learns from
+    title: str  # descriptive name
+    family: Family  # kind of information it uses
     source: str  # paper
     problem: Callable[[TraceSamples, Options], TraceProblem]
     parameters: tuple[str, ...] = ()  # parameters of the estimator that it uses
-    oracle: str = "explicit n x n matrices"  # what it is tested against
-    labels: bool = True  # whether it learns from labels
-    center: bool = True  # whether from rows and labels less their means
-    direct: bool = False  # it embeds the samples alone, new ones have no coordinates
+    oracle: str = "explicit n x n matrices"  # reference of its tests
+    labels: bool = True  # whether it uses labels
+    center: bool = True  # whether it centers rows and labels
+    direct: bool = False  # whether it embeds only the training samples; new samples have no coordinates
 
     @property
     def formula(self) -> str:
-        """Objective | constraint."""
+        """Objective | constraint, from the docstring of the problem."""
         return (self.problem.__doc__ or "").partition("\n")[0].rstrip(".")
 
     @property
     def engines(self) -> list[str]:
-        """What it can be computed with."""
+        """Engines that can compute the method."""
         return _ENGINES["direct" if self.direct else "global" if self.family == "global" else "rows"]
 
 
@@ -87,7 +87,7 @@ def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _part(name: str, samples: TraceSamples, options: Options) -> TraceProblem:
-    """The problem of a method as a projection that can be added to another's [MOPE 44, 45]."""
+    """Return the problem of a method as a projection that can be added to another one [MOPE 44, 45]."""
     method = METHODS[name]
     problem = method.problem(replace(samples, center=method.center), options).projection(options.ridge)
     if problem.A.kernel:
@@ -244,12 +244,12 @@ METHODS: dict[str, CatalogEntry] = {
     ),
 }
 SUPERVISED = tuple(name for name, entry in METHODS.items() if entry.labels and entry.family != "semi-supervised")
-"""What "mix" may mix with what is in `UNSUPERVISED`."""
+"""Supervised methods for "mix", combined with a method of `UNSUPERVISED`."""
 UNSUPERVISED = tuple(name for name, entry in METHODS.items() if not entry.labels)
 
 
 def parameters(family: Family | None = None) -> tuple[str, ...]:
-    """List the parameters that some method uses."""
+    """List the parameters that methods of the family use, or of all families by default."""
     chosen = [entry for entry in METHODS.values() if family in (None, entry.family)]
     return tuple(dict.fromkeys(name for entry in chosen for name in entry.parameters))
 
@@ -275,7 +275,7 @@ def methods() -> list[dict[str, Any]]:
 
 
 def markdown() -> str:
-    """Write the table of all methods for the README."""
+    """Return the table of all methods for the README."""
     lines = [
         "| method | title | family | engine | out of sample | MESD | tested against | source |",
         "|---|---|---|---|---|---|---|---|",

@@ -1,10 +1,9 @@
-"""The homogeneity family on operators, and the block Krylov space of the labels.
+"""Linear maps of kernel generalized homogeneity analysis and its special cases [KGHA: Xiong, Szedmak, Piater 2014].
 
-Kernel generalized homogeneity analysis and its special cases, on operators [KGHA: Xiong, Szedmak, Piater 2014].
-
-All are the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j with smoothers
-H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33): KGHA weights every view by the balance and the labels by 1, multiple-set
-CCA weights all views by 1, homogeneity analysis takes indicator matrices and c -> 0.
+All methods compute the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j, with smoothers
+H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33). KGHA uses the balance as the weight of each view and 1 for the labels.
+Multiple-set CCA uses weight 1 for all views. Homogeneity analysis uses indicator matrices and c -> 0. The eigenvectors
+are found in the block Krylov space of the labels.
 """
 
 from __future__ import annotations
@@ -28,38 +27,38 @@ from dmo.progress import stage
 from dmo.threads import in_threads, product, single_blas
 
 Placed: TypeAlias = Callable[[np.ndarray], Any]
-"""What puts tall blocks where a search is done."""
+"""Function that places n x k blocks on the client or on workers for a search."""
 _LOST = 1e-6
-"""Squared length, beside that of what was projected out, below which a direction is projected once more: a thousandth of
-the length, where rounding by 1e-12 of it leaves `_STRAIGHT`."""
+"""Squared length, relative to the part that was projected out, below which a direction is projected again. It is the
+square of a thousandth of the length; rounding of 1e-12 of the length then leaves an error of `_STRAIGHT`."""
 _STRAIGHT = 1e-9
-"""What may be missing from orthonormality, a hundredth of the rounding of float32 rows."""
+"""Tolerance of orthonormality, a hundredth of the rounding error of float32 rows."""
 
 
 @dataclass(frozen=True)
 class LabelSubspace:
-    """The block Krylov space of the labels under given ridges: it is the same for every balance."""
+    """Block Krylov space of the labels for given ridges, which is the same for every balance."""
 
-    # With M = (w T + H_Y) / total, T the views' part, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, and H_Y is zero but on
-    # the first block. Vectors are S v in stacked columns S, or v themselves.
+    # With M = (w T + H_Y) / total, where T is the part of the views, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}. H_Y is
+    # zero except in the first block. Vectors are S v in stacked columns S, or v themselves.
     #
-    # On the numerics: blocks are made orthonormal through their Gram matrix, twice where the first time leaves
-    # directions whose length is near rounding orthonormal to few digits, and what T makes of a block is projected on
-    # the others twice where little of it is new; directions below 3e-7 of the longest are left out, which is the
-    # least residual that is seen. The residual of a Ritz pair is what T times the last block has outside of the
-    # basis: all before that lies in it.
+    # Numerics: blocks are orthonormalized by their Gram matrix. This is repeated if the first result is inaccurate
+    # because some directions are close to floating-point error. T times a block is projected on the other blocks, twice
+    # if little of it is new. Directions below 3e-7 of the longest one are dropped, which limits the smallest residual
+    # that can be measured. The residual of a Ritz pair is the part of T times the last block outside of the basis,
+    # because T maps all earlier blocks into the basis.
 
     views: LinearMap  # image (S'S v, or v) -> the vectors of T
-    inner: LinearMap | None  # v -> S'S v; None: vectors are v themselves
-    count: int  # views in T
-    support: slice  # rows in which the first block is not zero
-    blocks: tuple[np.ndarray, ...]  # (r, q): the basis, orthonormal in S'S; of the first block the rows `support`
+    inner: LinearMap | None  # v -> S'S v, or None if vectors are v themselves
+    count: int  # number of views in T
+    support: slice  # rows in which the first block is nonzero
+    blocks: tuple[np.ndarray, ...]  # (r, q): the basis, orthonormal in S'S; only the rows `support` of the first block
     images: tuple[np.ndarray, ...]  # (r, q): S'S times the blocks
     labels: np.ndarray  # (q, q): H_Y projected on the first block
     projected: np.ndarray  # (m, m): T projected on the basis
-    beyond: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
-    beyond_image: np.ndarray  # (r, last): what T times the last block has outside of the basis, and S'S times it
-    gap: np.ndarray  # (last, last): gram matrix of those columns
+    beyond: np.ndarray  # (r, last): part of T times the last block that is outside of the basis
+    beyond_image: np.ndarray  # (r, last): S'S times `beyond`
+    gap: np.ndarray  # (last, last): Gram matrix of `beyond`
 
     @classmethod
     def of(
@@ -72,7 +71,7 @@ class LabelSubspace:
         labels: np.ndarray,
         support: slice = slice(None),
     ) -> LabelSubspace:
-        """Take the first block: the labels themselves.
+        """Create the space with a single block, the labels.
 
         first, image (r, q)
         """
@@ -80,7 +79,7 @@ class LabelSubspace:
         return cls(views, inner, count, support, (), (), labels, none, none, none, none)._with(first, image)
 
     def longer(self) -> LabelSubspace:
-        """Take one block more: what T times the last one has outside of the basis."""
+        """Add one block: the part of T times the last block that is outside of the basis."""
         block, image, gap = self.beyond, self.beyond_image, self.gap
         projected = self.projected[:, -len(gap) :]
         most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
@@ -92,7 +91,7 @@ class LabelSubspace:
         return self._with(*orthonormal(block, image, (gap + gap.T) / 2))
 
     def _with(self, block: np.ndarray, image: np.ndarray) -> LabelSubspace:
-        """The space with an orthonormal block more."""
+        """Return the space with an additional orthonormal block."""
         found = replace(self, blocks=(*self.blocks, block), images=(*self.images, image))
         old, beyond = len(self.projected), self.views(image)
         column = np.vstack([own.T @ beyond for own in found.images])
@@ -104,13 +103,13 @@ class LabelSubspace:
         return replace(found, projected=(T + T.T) / 2, beyond=beyond, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
 
     def _less(self, vectors: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Take the vectors of the basis with these coordinates (m x k) off, in place."""
+        """Subtract the vectors of the basis with these coordinates (m x k) in place."""
         for number, (block, part) in enumerate(_paired(self.blocks, coordinates)):
             vectors[slice(None) if number else self.support] -= block @ part
         return vectors
 
     def image(self, coordinates: np.ndarray) -> np.ndarray:
-        """Work out S'S times vectors of the basis.
+        """Compute S'S times vectors of the basis.
 
         coordinates (m, k) -> (r, k)
         """
@@ -121,15 +120,15 @@ class LabelSubspace:
 
     @property
     def complete(self) -> bool:
-        """Whether T leads nowhere else."""
+        """Whether T maps the space into itself."""
         return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
 
     def fit(self, balance: float, k: int) -> Eigenpairs:
-        """Find the Ritz pairs for a balance."""
+        """Compute the k largest Ritz pairs for a balance."""
         total, m = balance * self.count + 1.0, len(self.projected)
         M = balance / total * self.projected
         M[: len(self.labels), : len(self.labels)] += self.labels / total
-        # all pairs by divide and conquer take half the time of the largest alone by LAPACK's other methods
+        # Computing all pairs by divide and conquer takes half the time of other LAPACK methods for the largest pairs.
         values, vectors = np.linalg.eigh(M)
         values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
         last = vectors[m - len(self.gap) :]
@@ -138,7 +137,7 @@ class LabelSubspace:
         return Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
 
     def grown(self, balance: float, k: int, residual: float, most: int) -> tuple[LabelSubspace, Eigenpairs | None]:
-        """Take as many blocks more as it needs for residuals that are small enough."""
+        """Add blocks until all residuals are at most `residual`; return None if `most` directions do not suffice."""
         space = self
         while True:
             pairs = space.fit(balance, k)
@@ -150,7 +149,7 @@ class LabelSubspace:
 
 
 def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(block, its rows of the coordinates), while there are rows."""
+    """Yield each block with its rows of the coordinates, as long as there are rows."""
     start = 0
     for block in blocks:
         if start < len(coordinates):
@@ -159,7 +158,7 @@ def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[t
 
 
 def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combine columns, and their images, so that their Gram matrix is the identity.
+    """Combine columns and their images so that their Gram matrix becomes the identity.
 
     block (r, q); image (s, q); gram (q, q) -> block (r, p); image (s, p)
     """
@@ -177,19 +176,19 @@ def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple
     return block, image
 
 
-_CUTOFF = 1e-8  # singular values of the loadings, beside the largest, that are noise
-_ROUGHEST = 0.1  # relative residual of the least exact solves: beyond it they save no product
+_CUTOFF = 1e-8  # singular values of the loadings, relative to the largest, that are noise
+_ROUGHEST = 0.1  # relative residual of the least accurate solves; larger ones would not save products
 
 
 class HomogeneityMap:
-    """The map whose top eigenvectors are the homogeneity family: M = H [sum_j w_j H_j] H / sum_j w_j.
+    """Map M = H [sum_j w_j H_j] H / sum_j w_j, whose top eigenvectors are the embeddings of the homogeneity family.
 
-    weights (n,), by smoother: how often every sample counts there, 0 where the view lacks it
+    weights (n,) per smoother: sample weights, 0 for samples that are missing from the view
     """
 
-    # [KGHA 26, 27, 30, 33]. Samples that a group lacks are passive [Gifi 1990, chapter 2]: with D_j = diag(weights),
-    # M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X = sum_j w_j M X Lambda is that of
-    # the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2, which leaves out the direction M^1/2 1.
+    # [KGHA 26, 27, 30, 33]. Samples missing from a group are passive [Gifi 1990, chapter 2]: with D_j = diag(weights),
+    # M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X = sum_j w_j M X Lambda equals
+    # that of the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2, excluding the direction M^1/2 1.
 
     def __init__(
         self,
@@ -217,7 +216,7 @@ class HomogeneityMap:
         return U - unit @ (unit.T @ U)
 
     def coordinates(self, U: np.ndarray) -> np.ndarray:
-        """X = M^-1/2 U, zeros for samples without any weight."""
+        """Compute X = M^-1/2 U, with zeros for samples that have no weight in any view."""
         return U if self._unit is None else U * beside(U, self._inverse)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
@@ -225,7 +224,7 @@ class HomogeneityMap:
         B = self.coordinates(self._centered(B))
         if self.direct:
             found = iter(in_threads(lambda part: part[0](B), self._parts))
-        else:  # products with tiles have threads, or workers, of their own
+        else:  # Products with tiles use their own threads or workers.
             found = (self._smoothed(smoother, B) for smoother, _ in self._parts)
         image = reduce(operator.add, (part * beside(B, own) for part, own in zip(found, self._weights, strict=True)))
         return self._centered(self.coordinates(image))
@@ -233,10 +232,10 @@ class HomogeneityMap:
     def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
         if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
             return smoother(B)
-        return B.home.send(smoother(np.asarray(B)))  # by a factor in this process, or of some of the samples
+        return B.home.send(smoother(np.asarray(B)))  # The factor is in the client process, or covers some samples only.
 
     def home(self, size: int) -> Home | None:
-        """Where rows live that all of these smoothers multiply, and forget if workers are lost; None: in this process."""
+        """Return the workers whose rows all smoothers can multiply, or None for the client process."""
         own: list[Any] = [smoother for smoother, _ in self._parts if _on_workers(smoother)]
         homes: list[Any] = [home_of(smoother.solver.A, size) for smoother in own]
         if not homes or homes[0] is None or any(home.parts != homes[0].parts for home in homes):
@@ -251,20 +250,20 @@ class HomogeneityMap:
 
     @property
     def direct(self) -> bool:
-        """Whether every smoother solves by factors in this process's memory, so that they may work side by side."""
+        """Whether every smoother solves by factors in client memory, so that they can run in parallel threads."""
         return all(not getattr(part, "iterative", True) for part, _ in self._parts)
 
     def loosen(self, error: float) -> None:
-        """Let smoothers whose less exact solutions cost less be that from now on."""
-        # A small balance pays twice: the labels' smoother, which is direct, makes the eigenvalues, and errors of the
-        # views count by their share.
+        """Allow less accurate solutions in smoothers that solve faster with them."""
+        # A small balance reduces the cost twice: the direct smoother of the labels determines the eigenvalues, and
+        # errors of the views are multiplied by their fraction of the weights.
         adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
         for smoother, _ in adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
 
 
 def _on_workers(smoother: LinearMap) -> bool:
-    """Whether it is that of a kernel whose tiles are on workers."""
+    """Return whether the smoother uses a kernel whose tiles are on workers."""
     solver: Any = smoother.solver if isinstance(smoother, Smoother) and smoother.iterative else None
     return solver is not None and home_of(solver.A) is not None
 
@@ -278,19 +277,20 @@ def krylov(
     max_steps: int = 30,
     random_state: int | None = None,
 ) -> Eigenpairs:
-    """Find X by block Krylov with Rayleigh-Ritz, started from the centered labels (random where there are none or too
-    few).
+    """Find X by block Krylov with Rayleigh-Ritz, starting from the centered labels and, if needed, random vectors.
+
     labels (n, L)
     """
-    # with a small balance M is nearly the labels' smoother, so that X nearly lies in their span: two steps are mostly enough,
-    # where a random start meets eigenvalues that crowd just below 1 and crawls
+    # With a small balance, M is close to the smoother of the labels, so X is close to their span and two steps are
+    # mostly enough. A random start would converge slowly, because the eigenvalues are clustered just below 1.
     loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
     def search(placed: Placed) -> Eigenpairs:
         start = placed(np.zeros((n, 0)) if labels is None else labels - labels.mean(axis=0))
         start = orthonormalize(start) if labels is not None else start
         if start.shape[1] < k:
-            # ten more than asked for: of a random block the last directions converge last; n - 1, as the mean is no direction
+            # Ten extra directions, because the last ones of a random block converge last; at most n - 1, excluding the
+            # mean.
             extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
             noise = np.random.default_rng(random_state).standard_normal((n, max(extra, k - start.shape[1])))
             start = hstack([start, orthonormalize(placed(noise - noise.mean(axis=0)), against=start)])
@@ -300,7 +300,7 @@ def krylov(
 
 
 def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs]) -> Eigenpairs:
-    """Search where the map is applied to blocks of so many numbers."""
+    """Run a search where the blocks of `size` numbers are multiplied by the map: in the client or on workers."""
     if not isinstance(apply, HomogeneityMap):
         return search(np.asarray)
     with single_blas() if apply.direct else nullcontext():
@@ -310,16 +310,15 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
 def alternating_least_squares(
     apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
 ) -> Eigenpairs:
-    """Find X by the paper's iteration from a random start, until the residuals of the Ritz pairs are at most `tol`."""
-    # The paper replaces X by an orthonormal basis of M X. This is orthogonal iteration: with a small balance the wanted
-    # eigenvalues are crowded, and the objective tr(X'M X) hardly changes between steps long before X is an eigenspace.
-    # Hence the iteration stops on the residual, and a step takes the k best Ritz vectors of the span of X, M X and the X
-    # before, which contains the step of the paper. The objective never decreases. `history` of the result holds the
-    # objective after each application of M. The images of X and of the X before are combinations of known ones.
-    #
-    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
+    """Find X by the iteration of the paper from a random start, until the Ritz residuals are at most `tol`."""
+    # The paper replaces X by an orthonormal basis of M X, which is orthogonal iteration. With a small balance, the
+    # wanted eigenvalues are clustered, and the objective tr(X'M X) stops changing long before X is an eigenspace.
+    # Therefore the iteration stops based on the residual. Each step uses the k best Ritz vectors of the span of X, M X
+    # and the previous X, which contains the step of the paper. The objective never decreases. `history` of the result
+    # contains the objective after each application of M. The images of X and of the previous X are combinations of
+    # known images. Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
     noise = np.random.default_rng(random_state).standard_normal((n, k))
-    # the X and the objectives of the last complete step, from which the search resumes if workers are lost
+    # X and the objectives of the last complete step, from which the search resumes if workers are lost
     kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []
 
     def search(placed: Placed) -> Eigenpairs:
@@ -341,10 +340,10 @@ def alternating_least_squares(
                 if converged or len(history) >= max_iter:
                     break
                 kept = np.asarray(X), list(history)
-                # the first k columns of the basis are the X before
+                # The first k columns of the basis are the previous X.
                 basis = basis.restarted(np.hstack([turn, np.eye(len(turn), k)]))
                 block = orthonormalize(rest, against=basis.V)
-                if not block.shape[1]:  # the basis is invariant; the residual is floating-point error of the map
+                if not block.shape[1]:  # The basis is invariant; the residual is floating-point error of the map.
                     converged = True
                     break
                 basis = basis.extended(block)
@@ -354,11 +353,11 @@ def alternating_least_squares(
 
 
 def decoder(loadings: np.ndarray) -> np.ndarray:
-    """Work out the decoder pinv(Q) of the labels' loadings: scores = X_hat pinv(Q).
+    """Compute the decoder pinv(Q) of the label loadings Q: scores = X_hat pinv(Q).
 
     loadings (L, p) -> (p, L)
     """
-    # Singular values below 1e-8 times the largest are dropped. Where the condition of Q says that there are none,
+    # Singular values below 1e-8 times the largest are dropped. If the condition number of Q shows that there are none,
     # R^-1 U' of Q = U R takes a third of the time.
     #
     # [KGHA 31].
@@ -371,7 +370,7 @@ def decoder(loadings: np.ndarray) -> np.ndarray:
 
 
 def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Work out the decoders of all leading components at once: those of k are T[:k, :k] U[:, :k]'.
+    """Compute the decoders of all numbers of leading components: the decoder of k components is T[:k, :k] U[:, :k]'.
 
     loadings (L, p) -> (p, p)
     """
@@ -387,26 +386,26 @@ def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _triangular(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(U, R) of Q = U R where the condition of Q says that no singular value is noise."""
+    """Return (U, R) with Q = U R, or None if the condition number of Q indicates noisy singular values."""
     if Q.shape[0] < Q.shape[1]:
         return None
     U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
-    condition, _ = scipy.linalg.lapack.dtrcon(R)  # the reciprocal one, within a factor p of the singular values'
+    condition, _ = scipy.linalg.lapack.dtrcon(R)  # reciprocal; within a factor p of the ratio of singular values
     return (U, R) if condition > _CUTOFF * len(R) else None
 
 
 _STEPS = 12
-"""Blocks of the labels that settings share, at most; each is as large as the labels."""
+"""Maximum number of blocks that hyperparameter candidates share; each has as many columns as the labels."""
 
 
 class SharedKrylov:
-    """Embeddings of many settings of the same samples: those that differ in balance alone share a block Krylov space.
+    """Embeddings for many hyperparameter candidates; candidates that differ only in balance share a Krylov space.
 
     Y (n, L)
     """
 
-    # A setting that the space has not solved with `_STEPS` blocks, or that asks for more components than the labels
-    # have dimensions, is solved for itself.
+    # A candidate is solved separately if `_STEPS` blocks are not enough for it, or if it needs more components than the
+    # rank of the labels.
 
     def __init__(self, Y: np.ndarray, steps: int = _STEPS):
         self.Y, self._start, self._steps = Y, orthonormalize(Y - Y.mean(axis=0)), steps
@@ -415,7 +414,7 @@ class SharedKrylov:
     def coordinates(
         self, key: Any, views: Sequence[LinearMap], labels: LinearMap, balance: float, k: int, tol: float
     ) -> Eigenpairs | None:
-        """Find the top k with vectors in the shared basis; None if the basis would become too large.
+        """Find the top k pairs with vectors in the shared basis; return None if the basis would become too large.
 
         `key` identifies the ridges.
         """
@@ -429,7 +428,7 @@ class SharedKrylov:
 
     @property
     def basis(self) -> np.ndarray:
-        """The basis of the last solution.
+        """Basis of the last solution.
 
         -> (n, m)
         """
@@ -447,7 +446,7 @@ class SharedKrylov:
         max_steps: int,
         random_state: int | None,
     ) -> Eigenpairs:
-        """Find the top k of the homogeneity map."""
+        """Find the top k eigenpairs of the homogeneity map."""
         pairs = self.coordinates(key, views, labels, balance, k, tol)
         if pairs is not None:
             assert self._last is not None
@@ -456,7 +455,7 @@ class SharedKrylov:
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
     def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
-        """The centered labels; T = H [sum_j H_j] H, and H_Y is centered by what it is multiplied with on both sides."""
+        """Create the space of the centered labels, with T = H [sum_j H_j] H; H_Y is applied to centered columns."""
         mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
         projected = start.T @ labels(start)
         return LabelSubspace.of(lambda B: len(views) * mean(B), None, len(views), start, start, projected)

@@ -1,4 +1,4 @@
-"""Annotation by the nearest training samples: what its methods share, and joint equal contribution (JEC)."""
+"""Annotation by nearest training samples: a common base class, and joint equal contribution (JEC)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dmo.parameters import parametrized
 
 
 class DistanceAnnotator(Annotator):
-    """Annotation from the distances of views to the training samples, which are kept.
+    """Annotation from view distances to the training samples, which the model stores.
 
-    The base class of `JEC`, `TagProp` and `TwoPassKNN`.
+    Base class of `JEC`, `TagProp` and `TwoPassKNN`.
     """
 
     _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT}
@@ -32,7 +32,7 @@ class DistanceAnnotator(Annotator):
     random_state: int | None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
-        """Keep the training samples, and learn what their distances say of labels.
+        """Store the training samples and learn to predict labels from their distances.
 
         Parameters
         ----------
@@ -42,12 +42,12 @@ class DistanceAnnotator(Annotator):
         Returns
         -------
         estimator
-            This estimator, fitted.
+            The fitted estimator.
 
         Raises
         ------
         UserError
-            For parameters, views or labels that do not fit together.
+            If parameters, views and labels are inconsistent.
         """
         return self._fit(X, y)
 
@@ -57,19 +57,19 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is None:
             return LeftOut()
-        # scales of columns have seen the samples that distances leave out
+        # Column scales were learned from all samples, so leaving a sample out of the distances is not enough.
         return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
-        """Learn whatever there is to; returns scores of the training samples by the others, where they are needed."""
+        """Fit additional parameters, and return leave-one-out scores of the training samples if they are needed."""
         return None if self.decoder is None else self._neighbor_scores(views, same=True)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        """Label scores (m x L); `same`: of the training samples, each without itself."""
+        """Compute label scores (m x L); with `same`, leave-one-out scores of the training samples."""
         raise NotImplementedError
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Neighbors (m x k) and their distances (V x m x k); as many for new rows as for training rows."""
+        """Return neighbors (m x k) and their distances (V x m x k), with the same k for new rows and training rows."""
         return self.distances_.nearest(views, min(self.n_neighbors, self.distances_.n - 1), same)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
@@ -84,16 +84,17 @@ class DistanceAnnotator(Annotator):
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
 
 
-_QUERIES = 512  # rows whose similarity to all training samples in labels is held at a time
+_QUERIES = 512  # rows whose label similarity to all training samples is in memory at a time
 
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
-    """Label scores of samples from their nearest training samples.
+    """Transfer labels from nearest training samples to scores of samples.
 
     nearest (m, k); Y (n, L) -> (m, L)
     """
-    # The labels of the nearest come first, the frequent ones before the rare ones; then those of the next neighbors,
-    # by how many have them times how often they occur together with the nearest one's.
+    # Labels of the nearest sample come first, frequent ones before rare ones. Labels of the other neighbors follow.
+    # They are ranked by their frequency among these neighbors times their co-occurrence with labels of the nearest
+    # sample.
     #
     # Makadia, Pavlovic, Kumar 2008, section 3.
     known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
@@ -101,9 +102,9 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -
     for where in row_blocks(len(nearest), _QUERIES):
         first, rest = Y[nearest[where, 0]].astype(np.float64), nearest[where, 1:]
         others = np.zeros(first.shape)
-        for column in rest.T:  # one at a time: all of them are m k L numbers
+        for column in rest.T:  # One at a time, because all of them would need m k L numbers.
             others += Y[column] / rest.shape[1]
-        # label a with label b: n_ab / n_b, as (first / n_b) Y' Y without the L x L matrix of n_ab
+        # Weight n_ab / n_b of label a with label b, as (first / n_b) Y' Y without the L x L matrix of n_ab
         own = Y[where].astype(np.float64) if same else np.zeros(first.shape)
         share = first / np.maximum(Y.sum(axis=0) - own, 1)
         together = (known.T @ (known @ share.T)).T - own * (share * own).sum(axis=1, keepdims=True)
@@ -114,17 +115,17 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -
 
 @parametrized
 class JEC(DistanceAnnotator):
-    """Joint equal contribution: labels transferred from the nearest training samples, every view counting alike.
+    """Joint equal contribution (JEC): label transfer from nearest training samples with equal weights of all views.
 
-    The baseline that papers on image annotation report.
+    JEC is a common baseline in papers on image annotation.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=5
-        Neighbors by the mean of the views' distances.
+        Number of neighbors by the mean distance over views.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learned from the labels that a training sample gets from the others.
+        Rule that turns scores into decisions, learned from leave-one-out scores of the training samples.
     %(random_state)s
     %(prepare)s
 
@@ -133,9 +134,9 @@ class JEC(DistanceAnnotator):
     labels_ : ndarray of shape (n, L), uint8
         Labels of the training samples.
     rule_ : ScoreRule
-        Which labels a training sample carries.
+        Rule that maps raw scores to the scores that rank labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Class labels, or label names.
 
     References
     ----------

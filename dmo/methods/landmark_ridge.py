@@ -1,27 +1,29 @@
-"""Ridge regression on kernel values at landmarks: its solvers, and which of them is taken.
+"""Ridge regression on kernel values at landmarks: its solvers, and the choice between them.
 
-Ridge regression on kernel values at landmarks, by conjugate gradients on the normal equations.
+With C = k(X, Z), W = k(Z, Z) = T'T and coefficients a = T^-1 w on kernel values, the regression on the Nystrom factor
+rows C T^-1 solves (T^-T C'C T^-1 + c I) w = T^-T C'y. For n rows and r landmarks, the direct solve needs n r^2
+multiplications for the factor rows, the same number for their Gram matrix, and r^3 for landmarks and solve. Conjugate
+gradients on kernel values need no factor rows; each iteration costs 4 n r k for k labels. There are two
+preconditioners:
 
-With C = k(X, Z), W = k(Z, Z) = T'T and coefficients a = T^-1 w on kernel values, the regression on Nystrom's factor
-rows C T^-1 solves (T^-T C'C T^-1 + c I) w = T^-T C'y. The direct solve takes n r^2 multiplications for the factor rows
-of n rows and r landmarks, as many for their Gram matrix, and r^3 for landmarks and solve. Kernel values need no factor
-rows, and an iteration of 4 n r k for k labels; there are two preconditioners:
+- `LandmarkFactors` uses the landmarks only. They are drawn like the rows, so C'C is about n / r W W, and (n / r) T T' +
+c I =
+  (n / r) A A' is close to the system. About ten iterations are needed, which is efficient for few labels.
+- `RowFactors` uses C'C + c W itself, which costs n r^2. It needs iterations only to correct floating-point error. In
+single
+  precision, C'C has a relative error of 1e-6, which is too large if landmarks are close together or the ridge is small.
 
-- `LandmarkFactors`, of the landmarks alone: drawn like the rows, they say what C'C is, about n / r W W, so that
-  (n / r) T T' + c I = (n / r) A A' is close to the system: some ten iterations, which pay for few labels.
-- `RowFactors`, of C'C + c W itself, for n r^2: no iteration, but for rounding. In single precision C'C is off by 1e-6
-  of itself, which is more than some of the system where landmarks are near each other or the ridge is small.
+Differences from the paper (Falkon):
 
-How this differs from the paper's (Falkon):
-
-1. One r x r matrix holds both triangles, T on and above its diagonal and A below it: nothing of that size is there
-   twice. It is in single precision where W's pivots allow. Steps are found by products in the kernel values' precision;
-   what is left is worked out in float64, and gone on from where it is more than it should be. Of many labels a few random
-   combinations say so, as a product of each takes as long as two steps.
-2. In double precision W is factored with pivots, and landmarks that depend on others are dropped, where the paper adds
-   to the diagonal.
-3. An intercept is an unknown of its own, in the system and in the preconditioner, so that rows need not be centered.
-4. Every label has steps of its own and stops when it has converged.
+1. One r x r matrix stores both triangles: T on and above its diagonal, and A below it. No other matrix of this size is
+   needed. It uses single precision if the pivots of W allow it. Steps use products in the precision of the kernel
+   values. The residual is computed in float64, and the iteration resumes from it if it is too large. With many labels,
+   only a few random combinations are checked, because a product for every label costs as much as two steps.
+2. In double precision, W is factored with pivoting, and linearly dependent landmarks are dropped. The paper adds a
+constant to
+   the diagonal instead.
+3. The intercept is a separate unknown in the system and in the preconditioner, so rows need not be centered.
+4. Each label has its own step sizes and stops when it has converged.
 
 Source: Rudi, Carratino, Rosasco 2017, algorithm 1.
 """
@@ -50,22 +52,22 @@ from dmo.threads import single_blas
 
 _RESTARTS = 4
 _MIRROR = 256  # rows and columns that are mirrored at a time
-_PROBES = 4  # combinations of labels
-_NEAR = 0.1  # of right-hand sides, that a solution but for rounding may leave
-_PER_LABEL = 24  # landmarks: n r^2 for a Gram matrix, 4 n r k for an iteration
+_PROBES = 4  # random combinations of labels
+_NEAR = 0.1  # maximum residual, relative to the right-hand sides, of a solution that only needs correction of rounding
+_PER_LABEL = 24  # landmarks per label: a Gram matrix costs n r^2, an iteration 4 n r k
 PASSES = 40
-"""Labels whose products take as long as reading what is multiplied."""
-_SINGLE = 1e-3  # of the largest diagonal entry: pivots above which solves in single precision keep 3 or 4 digits
+"""Number of labels whose products take as long as reading the data."""
+_SINGLE = 1e-3  # minimum pivot for 3 or 4 correct digits in single precision, relative to the largest diagonal entry
 
 
 class LandmarkFactors:
-    """Triangles T and A in one matrix, T'T = W and A A' = T T' + c r / n I, for landmarks that depend on no others.
+    """Triangles T and A in one matrix: T'T = W and A A' = T T' + c r / n I, for linearly independent landmarks.
 
     square (m, m)
     """
 
     solves: ClassVar[bool] = False
-    """Whether the preconditioner solves the system but for rounding."""
+    """Whether the preconditioner solves the system up to floating-point error."""
 
     def __init__(self, square: np.ndarray, drop: float, ridge: float):
         lauum, self._trtrs = scipy.linalg.get_lapack_funcs(("lauum", "trtrs"), (square,))
@@ -74,7 +76,7 @@ class LandmarkFactors:
             self._both, self.keep = _pivoted(square, drop * largest)
         else:
             if least_pivot(square) < _SINGLE * largest:
-                raise IllConditioned("landmarks are too near each other for their kernel in float32")
+                raise IllConditioned("landmarks are too close together for a float32 kernel")
             self._both, self.keep = square, np.arange(len(square))
         rank = len(self.keep)
         self._root = self._both.diagonal().copy()
@@ -83,11 +85,11 @@ class LandmarkFactors:
                 rows, columns = slice(i, min(i + _MIRROR, rank)), slice(j, min(j + _MIRROR, rank))
                 below = self._both[rows, columns].T
                 self._both[columns, rows] = below if i != j else np.triu(below) + np.tril(self._both[rows, columns], -1)
-        self.ones = np.array([self._both[i, i:].sum() for i in range(rank)])  # T 1, as the triangles are
+        self.ones = np.array([self._both[i, i:].sum() for i in range(rank)])  # T 1 for the stored triangle
         self._both, _ = lauum(self._both, lower=1, overwrite_c=1)
         self._both[np.diag_indices(rank)] += ridge
         if cholesky_in_place(self._both):
-            raise IllConditioned("the landmarks' preconditioner has no Cholesky factor; raise the ridge")
+            raise IllConditioned("the preconditioner of the landmarks has no Cholesky factor; raise the ridge")
         self._other = self._both.diagonal().copy()
 
     def _triangle(self, B: np.ndarray, diagonal: np.ndarray, lower: int, trans: int) -> np.ndarray:
@@ -102,7 +104,7 @@ class LandmarkFactors:
         return self._triangle(B, self._root, 0, int(trans))
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by what the ridge stands on.
+        """Multiply by the matrix of the ridge penalty, here the identity.
 
         B (r, k) -> (r, k)
         """
@@ -116,11 +118,11 @@ class LandmarkFactors:
         return self._triangle(self._triangle(B, self._other, 1, 0), self._other, 1, 1)
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Make an approximate inverse of the system."""
-        per = n / len(self.keep)  # rows that a landmark stands for
+        """Return an approximate inverse of the system."""
+        per = n / len(self.keep)  # number of rows per landmark
         sums = per * self.ones
         toward = self.inverse(sums[:, None])[:, 0] / per
-        rest = n - sums @ toward  # what of the ones the landmarks do not explain
+        rest = n - sums @ toward  # part of the ones that the landmarks do not explain
 
         def precondition(R: np.ndarray) -> np.ndarray:
             own = self.inverse(R[:-1]) / per
@@ -133,18 +135,18 @@ class LandmarkFactors:
 
 
 def _pivoted(square: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """T' of the landmarks whose pivots are above `tol`, in the memory of W, and their numbers."""
+    """Compute T' of the landmarks with pivots above `tol`, in the memory of W, and the indices of these landmarks."""
     factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1, overwrite_a=1)
     return corner(factored.T, int(rank)).T, pivots[:rank] - 1
 
 
 def solved_by_rows(r: int, n_labels: int) -> bool:
-    """Tell whether the rows' own Gram matrix costs less than the products of some ten iterations."""
+    """Return whether the Gram matrix of the rows costs less than the products of about ten iterations."""
     return r <= _PER_LABEL * (n_labels + PASSES)
 
 
 def least_pivot(square: np.ndarray) -> float:
-    """Factor a positive definite matrix in its lower triangle.
+    """Factor a positive definite matrix in its lower triangle, and return the smallest pivot.
 
     square (m, m)
     """
@@ -152,7 +154,7 @@ def least_pivot(square: np.ndarray) -> float:
 
 
 def corner(square: np.ndarray, r: int) -> np.ndarray:
-    """Move the first rows and columns of a matrix together within its memory.
+    """Move the leading rows and columns of a matrix together within its memory.
 
     square (m, m) -> (r, r)
     """
@@ -163,7 +165,7 @@ def corner(square: np.ndarray, r: int) -> np.ndarray:
 
 
 class RowFactors:
-    """The Cholesky factor of C'C + c W, rows and an intercept taken together.
+    """Cholesky factor of C'C + c W, for rows and an intercept together.
 
     gram, square (r, r); sums (r,)
     """
@@ -171,28 +173,28 @@ class RowFactors:
     solves: ClassVar[bool] = True
 
     def __init__(self, gram: np.ndarray, sums: np.ndarray, square: np.ndarray, n: int, c: float, center: bool):
-        for rows in row_blocks(len(gram), _MIRROR):  # nothing more of that size
+        for rows in row_blocks(len(gram), _MIRROR):  # Avoid another matrix of this size.
             gram[rows] += c * square[rows]
             if not center:
                 gram[rows] += np.outer(sums[rows] / n, sums)
         self.keep, self._square, self._sums, self._system = np.arange(len(gram)), square, sums, Equilibrated(gram)
 
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
-        """Take unknowns as coefficients.
+        """Return unknowns unchanged, because they are the coefficients.
 
         B (r, k) -> (r, k)
         """
         return B
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by what the ridge stands on.
+        """Multiply by the matrix of the ridge penalty, here W.
 
         B (r, k) -> (r, k)
         """
         return np.vstack([self._square[rows].astype(B.dtype) @ B for rows in row_blocks(len(B), _MIRROR)])
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Make the inverse of the system."""
+        """Return the inverse of the system."""
         mean = self._sums / n
 
         def precondition(R: np.ndarray) -> np.ndarray:
@@ -213,7 +215,7 @@ def landmark_ridge(
     center: bool = True,
     tol: float = 1e-5,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ridge regression on kernel values at landmarks, as on the factor rows that Nystrom makes of them.
+    """Solve ridge regression on kernel values at landmarks, equivalent to that on their Nystrom factor rows.
 
     right (r + 1, k) -> coefficients (r, k); offset (k,)
     """
@@ -235,13 +237,13 @@ def landmark_ridge(
     target = whitened(right)
     first = precondition(target)
     least = np.sqrt(np.maximum(np.einsum("ij,ij->j", target, first), np.finfo(float).tiny))
-    # columns of random signs: the squares of what is left of these combinations are those of all labels, on average
+    # Random signs: the squared residuals of these combinations equal those of all labels on average.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (k, _PROBES)) / np.sqrt(k) / least[:, None]
 
     def typical(found: np.ndarray) -> float:
         return float(np.sqrt(np.mean(length(target @ signs - apply(found @ signs, True)) ** 2)))
 
-    rest, found, share = target, np.zeros_like(target), np.ones(k)  # shares of the right-hand sides, that are left
+    rest, found, share = target, np.zeros_like(target), np.ones(k)  # residual, solution, and relative residuals
     if factors.solves:
         found, near = first, typical(first)
         if near > _NEAR:
@@ -253,7 +255,7 @@ def landmark_ridge(
     for _ in range(_RESTARTS):
         if share.max() <= 2 * tol:
             break
-        # a recursion in float32 believes in a residual that it has lost: what is left is said by float64
+        # The recursive residual in float32 drifts from the true residual, so recompute it in float64.
         found = found + column_gradients(
             lambda X, which: apply(X, False), rest, precondition, min(0.5, tol / share.max())
         )
@@ -265,10 +267,10 @@ def landmark_ridge(
             break
     if share.max() > 2 * tol:
         if factors.solves:
-            raise IllConditioned(f"a share of {share.max():.1e} stays of the right-hand sides")
+            raise IllConditioned(f"the relative residual stays at {share.max():.1e}")
         warnings.warn(
             f"conjugate gradients on landmarks: {np.count_nonzero(share > 2 * tol)} of {k} labels stopped at a relative "
-            f"residual of {share.max():.1e}, {tol:.0e} was asked for; raise the ridge, take fewer landmarks, or "
+            f"residual of {share.max():.1e}, requested {tol:.0e}; raise the ridge, use fewer landmarks, or "
             "precision='float64'",
             ConvergenceWarning,
             stacklevel=2,
@@ -279,24 +281,24 @@ def landmark_ridge(
 def _coefficients(
     factors: LandmarkFactors | RowFactors, found: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    # in the order that a store gives back, so that a model scores alike to the last bit after it was saved
+    # Use the memory order of a model store, so that a saved model predicts bit-identical scores.
     offset = found[-1] if center else np.zeros(found.shape[1])
     return np.ascontiguousarray(factors.root(found[:-1]), np.float64), offset
 
 
 _TOL = {"float32": 1e-4, "float64": 1e-10}
-"""Relative residuals, by the precision of kernel values."""
+"""Relative residuals by precision of the kernel values."""
 _WELL = 1e-3
-"""The same, of landmarks whose kernel is well conditioned: there it moves held-out errors in their fifth digit."""
-_ROWS = 256  # of a square matrix that are worked on at a time
-_DIGITS = 100  # roundings of a sum of squares by which its Gram matrix is off, tenfold
+"""Relative residual for landmarks with a well-conditioned kernel: it changes test errors in their fifth digit."""
+_ROWS = 256  # rows of a square matrix processed at a time
+_DIGITS = 100  # safety margin: ten times the error of a Gram matrix in roundings of a sum of squares
 log = logging.getLogger("dmo")
 
 
 def landmark_regression(
     values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool, choose: bool = False
 ) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
-    """Ridge regression of labels (n x L) on kernel values at landmarks, by normal equations or conjugate gradients.
+    """Fit ridge regression of labels (n x L) on kernel values at landmarks, by normal equations or conjugate gradients.
 
     source (n, d); Y (n, L) -> coefficients (r, L); offset (L,)
     """
@@ -312,7 +314,7 @@ def landmark_regression(
             rows = RowFactors(gram, sums, square, n, c, center)
             return values, *landmark_ridge(rows, own.products, right, n, c, center, tol)
         except IllConditioned as error:
-            log.info("ridge regression on landmarks: %s; solved by steps", error)
+            log.info("ridge regression on landmarks: %s; using conjugate gradients", error)
             square = values.square(values.dtype)
     try:
         factors = LandmarkFactors(square, values.drop, c * r / n)
@@ -340,13 +342,13 @@ def _on_factor_rows(
 
 
 def kept_bytes() -> int:
-    """Count the bytes of kernel values at landmarks that are kept for the next pass of this process."""
+    """Return the maximum size in bytes of kernel values at landmarks cached for the next pass in the client process."""
     return max(2**30, int(free_memory()) // 4)
 
 
 @dataclass(frozen=True)
 class _Values:
-    """Products of kernel values at landmarks, whose mean is taken off while they are added up, and put on afterwards."""
+    """Products of kernel values at landmarks; their mean is subtracted while summing and added back afterwards."""
 
     raw: FeatureRows
     dtype: np.dtype
@@ -356,14 +358,14 @@ class _Values:
 
     @classmethod
     def of(cls, values: LandmarkMap, source: Rows) -> Self:
-        """`square`: of the values less their mean, on average; both by some of the landmarks."""
+        """Estimate the mean and `square`, the mean square of centered values, from some of the landmarks."""
         some = values.raw(values.landmarks[:_ROWS])
         shift = some.mean(axis=0)
         raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept_bytes())
         return cls(raw, values.dtype, shift.astype(np.float64), float(some.var(axis=0).mean()), current_client())
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:
-        """Whether C'C + c W is well above the rounding of C'C, by the kernel among the landmarks: C'C is about n / r W W."""
+        """Return whether C'C + c W is well above the rounding error of C'C, estimating C'C by n / r W W."""
         least = least_pivot(square.copy(order="F"))
         return least * (least * n / len(square) + c) > _DIGITS * np.finfo(square.dtype).eps * n * self.square
 
@@ -372,25 +374,25 @@ class _Values:
         return image
 
     def products(self, B: np.ndarray, wide: bool) -> np.ndarray:
-        """[C, 1]'[C, 1] B."""
+        """Compute [C, 1]'[C, 1] B."""
         shifted = np.vstack([B[:-1], B[-1:] + self.shift @ B[:-1]])
         return self._unshifted(landmark_products(self.raw, None, shifted, self.client, wide))
 
     def right(self, Y: np.ndarray, center: bool, wide: bool) -> np.ndarray:
-        """[C, 1]'Y, of labels less their means with `center`."""
+        """Compute [C, 1]'Y, with centered labels if `center`."""
         image = self._unshifted(landmark_products(self.raw, Y, None, self.client, wide))
         return image[:, :-1] - np.outer(image[:, -1], image[-1, :-1] / len(Y)) if center else image[:, :-1]
 
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """C'C of rows less their mean, C'1, and `right`, from one pass where products among labels are the fewer."""
+        """Compute C'C of centered rows, C'1 and `right`, in one pass if there are fewer labels than landmarks."""
         together = Y.shape[1] <= len(self.shift)
-        # or products of all panels are in float64
+        # Convert the labels; otherwise the products of all panels use float64.
         beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
         (moments,) = collect_moments(self.raw, beside if together else None, client=self.client)
         (where, *labels), n = moments.slices().values(), moments.n
         sums, products = moments.sums[where], moments.gram[where, labels[0]].copy() if together else None
         gram = corner(moments.gram, len(sums))
-        for rows in row_blocks(len(gram), _ROWS):  # nothing more of that size
+        for rows in row_blocks(len(gram), _ROWS):  # Avoid another matrix of this size.
             gram[rows] -= np.outer(sums[rows], sums / n)
         ones = sums + n * self.shift
         if products is None:

@@ -1,7 +1,7 @@
-"""Methods of rows in memory as methods of dask arrays and of xarray.
+"""Lazy application of methods on rows to dask arrays and xarray objects.
 
-Nothing is computed until the result is, chunks of rows stay what they are, and the fitted model is one node of the graph,
-not a part of every task.
+Nothing is computed until the result is requested, and chunks of rows are kept. The fitted model is a single node of the
+task graph instead of a part of every task.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dmo.inputs import as_views, check_view_names, given_views, row_labels
 if TYPE_CHECKING:
     import dask.array as da
 _ROW, _COLUMN = 0, 1
-"""Dimensions of the result; the columns of every view have a further one."""
+"""Dimensions of the result; the columns of each view have an additional dimension."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def row_by_row(method: Method) -> Method:
-    """Let a method of m rows take dask and xarray too, and return what it is given."""
-    # Its estimator says in `_row_shape(name)` what a row of the result is: its columns (None: a number) by name, and
-    # its type.
+    """Extend a method on m rows to dask and xarray inputs; the result has the type of the input."""
+    # `_row_shape(name)` of the estimator describes a row of the result: the names of its columns (None for a single
+    # number) and its data type.
     name = method.__name__
 
     @functools.wraps(method)
@@ -44,7 +44,7 @@ def row_by_row(method: Method) -> Method:
             return _indexed(self, name, X, method(self, X, *args, **kwargs))
         check_is_fitted(self)
         if kwargs.get("as_names") or len(args) > 1:
-            raise UserError("a dask array holds no names; leave as_names out, and look the columns up in classes_")
+            raise UserError("a dask array holds no names; leave as_names out, and look up the columns in classes_")
         if args:
             kwargs |= {"top": args[0]}
         partial = self._takes_partial_views
@@ -54,7 +54,7 @@ def row_by_row(method: Method) -> Method:
 
 
 def _indexed(model: Any, method: str, X: Any, found: Any) -> Any:
-    """Keep the index of several tables if coordinates become a DataFrame; scikit-learn keeps that of one table."""
+    """Keep the index of several tables if the output is a DataFrame; scikit-learn keeps the index of a single table."""
     if method != "transform" or given_views(X) is None or _get_output_config(method, model)["dense"] != "pandas":
         return found
     import pandas as pd
@@ -64,13 +64,13 @@ def _indexed(model: Any, method: str, X: Any, found: Any) -> Any:
 
 
 def _is_dask(X: Any) -> bool:
-    """A dask array or DataFrame, or views of which one is."""
+    """Return whether X is a dask array or DataFrame, or contains such a view."""
     views = given_views(X)
     return any(hasattr(part, "__dask_graph__") for part in ([X] if views is None else views.values()))
 
 
 def _arrays(X: Any) -> Any:
-    """dask DataFrames as arrays; their rows stay uncounted."""
+    """Convert dask DataFrames to arrays, without counting their rows."""
     views = as_views(X)
     if views is None:
         return X.to_dask_array() if hasattr(X, "to_dask_array") else X
@@ -78,7 +78,7 @@ def _arrays(X: Any) -> Any:
 
 
 def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str, Any]) -> da.Array:
-    """The method on every chunk of rows of the views; those in memory are cut like the others."""
+    """Apply the method to every chunk of rows of the views; views in memory get the same chunks."""
     import dask.array as da
 
     chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
@@ -86,12 +86,12 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
     for number, (name, view) in enumerate(views.items()):
         if np.isnan(chunks).any() and not hasattr(view, "__dask_graph__"):
             raise UserError(
-                f"view {name!r} is in memory, and the chunks of another have unknown numbers of rows; call "
-                "compute_chunk_sizes() on that dask array"
+                f"view {name!r} is in memory, but another view has chunks with unknown numbers of rows; call "
+                "compute_chunk_sizes() on the dask array of that view"
             )
         parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
-    frozen = copy.copy(model)  # a later fit of the model does not change what was asked of this one
+    frozen = copy.copy(model)  # Later fits of the model must not change this result.
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
     sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
@@ -116,7 +116,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
 
 
 def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
-    """A view in these chunks of whole rows; rows that nobody has counted are left in theirs."""
+    """Return a view with these chunks of whole rows; chunks with unknown numbers of rows are kept."""
     import dask.array as da
 
     if not hasattr(view, "__dask_graph__"):
@@ -129,8 +129,8 @@ def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
 def _apply(
     model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any], empty: Any
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """Apply a method to one chunk of rows; return `empty` for a chunk without rows, which a filter may leave."""
-    # A block comes as the list of its chunks of columns, of which there is one.
+    """Apply a method to one chunk of rows; return `empty` for a chunk without rows, for example after filtering."""
+    # Each block is a list of its chunks of columns, which has a single element.
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
     if not max(view.shape[0] for view in views.values()):
         return empty
@@ -139,7 +139,7 @@ def _apply(
 
 
 def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
-    """Name of the samples' dimension and the coordinates that belong to samples alone; None where X is not xarray's."""
+    """Return the sample dimension and its coordinates, or None if X is not an xarray object."""
     views = given_views(X)
     first: Any = X if views is None else next((view for view in views.values() if view is not None), None)
     if not (hasattr(first, "dims") and hasattr(first, "coords")):
@@ -154,7 +154,7 @@ def _unlabeled(X: Any) -> Any:
 
 
 def _labeled(model: Any, name: str, values: Any, samples: str, coordinates: dict[str, Any]) -> Any:
-    import xarray as xr  # whoever passes its arrays has it
+    import xarray as xr  # Callers that pass xarray objects have it installed.
 
     if not hasattr(values, "shape"):
         return values

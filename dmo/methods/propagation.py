@@ -1,12 +1,12 @@
 """Label propagation on a neighbor graph.
 
-With W (n x n) the weights of a graph, Sigma (L x L) the similarities of the classes, Y the labels of the samples l, and
-Lap, Ln the Laplacian and the normalized one, Z (n x L) minimizes
-  smse1    lam1 tr(Z' Lap(W) Z) + lam2 tr(Z Lap(Sigma) Z')  subject to Z_l = Y_l                  [MOPE 23]
+W (n x n) contains the weights of a graph, Sigma (L x L) the similarities of the classes, and Y the labels of the
+labeled samples l; u are the unlabeled samples. With the Laplacian Lap and the normalized Laplacian Ln, Z (n x L)
+minimizes
   smse2    |Z_l - Y_l|^2 + |Z_u|^2 + lam1 tr(Z' Ln(W) Z) + lam2 tr(Z Ln(Sigma) Z')                [MOPE 24]
   ml-grf   |Z_l - Y_l|^2 + lam1 tr(Z' Lap(W) Z) - lam2 tr(Z Sigma Z')                             [MOPE 25]
   ml-lgc   |Z_l - Y_l|^2 + |Z_u|^2 + lam1 tr(Z' Ln(W) Z) - lam2 tr(Z Sigma Z')                    [MOPE 25]
-so that A Z + Z C = R with A sparse, C = Q diag(s) Q': (A + s_j I) v_j = R q_j, Z = V Q'.
+so that A Z + Z C = R with A sparse and C = Q diag(s) Q'. The solution is Z = V Q' with (A + s_j I) v_j = R q_j.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True)
 class Propagated:
-    """`scores` (n x L); `correlation`, the lam2 that was used; steps and largest relative residual of the systems."""
+    """Label `scores` (n x L), lam2 (`correlation`), and the steps and largest relative residual of the solver."""
 
     scores: np.ndarray
     correlation: float
@@ -78,7 +78,7 @@ def propagate(
     tol: float = 1e-8,
     max_steps: int = 10_000,
 ) -> Propagated:
-    """Work out label scores of all samples from those of some, over a graph.
+    """Compute label scores of all samples from the labels of some samples by propagation over a graph.
 
     W (n, n); Y (n, L); known (n,); sigma (L, L)
     """
@@ -87,7 +87,7 @@ def propagate(
         raise UserError(f"method = {method!r}; known: {', '.join(METHODS)}")
     if W.nnz and W.data.min() < 0:
         raise UserError(
-            f"the graph has a weight of {W.data.min():.3g}, and propagation needs weights of at least 0; take 'gaussian'"
+            f"the graph has a weight of {W.data.min():.3g}, and propagation needs weights of at least 0; use 'gaussian'"
         )
     if method in ("smse1", "ml-grf"):
         _check_reached(W, known)
@@ -104,7 +104,7 @@ def propagate(
         C = laplacian(csr_array(sigma), normalized=method == "smse2").toarray()
         shifts, Q = scipy.linalg.eigh((C + C.T) / 2)
         if shifts[0] < -1e-9 * max(abs(shifts).max(), 1.0) and correlation:
-            raise UserError("the Laplacian of the class similarities is indefinite; take similarities of at least 0")
+            raise UserError("the Laplacian of the class similarities is indefinite; use similarities of at least 0")
         shifts = correlation * np.maximum(shifts, 0.0)
     else:
         values, Q = scipy.linalg.eigh((sigma + sigma.T) / 2)
@@ -121,19 +121,19 @@ def propagate(
 
 
 def _check_reached(W: csr_array, known: np.ndarray) -> None:
-    """Every component of the graph needs a sample with known labels, or its system is singular."""
+    """Raise an error if a component of the graph has no sample with known labels, which makes its system singular."""
     count, member = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(W), directed=False)
     reached = np.bincount(member, weights=known, minlength=count) > 0
     if not reached.all():
         sizes = np.bincount(member)[~reached]
         raise TooFewSamples(
             f"{len(sizes)} of the graph's {count} components have no sample with known labels ({sizes.sum()} samples); "
-            f"raise n_neighbors, label one sample of each, or take method 'ml-lgc' or 'smse2'"
+            f"raise n_neighbors, label one sample of each, or use method 'ml-lgc' or 'smse2'"
         )
 
 
 def _bounded(method: str, A: csr_array, largest: float, correlation: float | None) -> float:
-    """lam2, below the smallest eigenvalue of A over the largest of Sigma."""
+    """Return lam2, which must be below the smallest eigenvalue of A over the largest of Sigma."""
     if correlation == 0:
         return correlation
     smallest = 1.0 if method == "ml-lgc" else _smallest(A)  # I + lam1 Ln: Ln has the eigenvalue 0
@@ -141,7 +141,7 @@ def _bounded(method: str, A: csr_array, largest: float, correlation: float | Non
     if correlation is None:
         return bound / 2
     if correlation >= bound:
-        raise TooFewSamples(  # the graph of a part of the samples has a bound of its own
+        raise TooFewSamples(  # The graph of a subset of the samples has a different bound.
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
             f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities ({largest:.3g})"
         )
@@ -157,8 +157,8 @@ def _smallest(A: csr_array) -> float:
         found = eigsh(A, 1, which="SA", ncv=60, tol=1e-3, maxiter=500, v0=start, return_eigenvectors=False)
     except ArpackNoConvergence as error:
         raise UserError(
-            "the smallest eigenvalue of the graph's matrix, which bounds correlation, was not found; take correlation=0, "
-            "or method 'ml-lgc'"
+            "the smallest eigenvalue of the graph's matrix, which bounds correlation, was not found; use "
+            "correlation=0, or method 'ml-lgc'"
         ) from error
     return float(found[0])
 
@@ -168,34 +168,35 @@ _BLOCK = 2048
 
 @parametrized
 class LabelPropagation(Annotator):
-    """Labels spread along a neighbor graph, and among classes that are alike.
+    """Label propagation on a neighbor graph and among similar classes.
 
-    Labels that are not known: rows of NaN or of -1 in a matrix, -1 or NaN in a vector of classes; a row of zeros is a
-    sample that has none of the labels. New samples take the weighted mean of the scores of their nearest training samples.
+    Mark samples with unknown labels by a row of NaN or of -1 in a label matrix, or by -1 or NaN in a vector of classes.
+    A row of zeros means that the sample has none of the labels. The scores of a new sample are the weighted mean of the
+    scores of its nearest training samples.
 
     Parameters
     ----------
     method : {"smse1", "smse2", "ml-grf", "ml-lgc"}, default="ml-lgc"
-        What is minimized, see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every part of the
-        graph.
+        Objective to minimize; see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every
+        connected component of the graph.
     smoothness : float, default=1.0
-        lam1, of the graph, above 0.
+        Weight lam1 of the graph Laplacian, above 0.
     correlation : float or None, default=None
-        lam2, of the classes, at least 0. In the ml methods it must lie below a bound, which a refusal names. None: half of
-        that bound in the ml methods, else 0.1.
+        Weight lam2 of the class similarities, at least 0. In "ml-grf" and "ml-lgc" it must be below a bound, which the
+        error message reports. None means half of this bound in these two methods, and 0.1 in the others.
     class_similarity : str, default="cosine"
-        Similarity of the columns of the known labels, see `dmo.labels.proximities.Proximity` (scheme "classes").
+        Similarity of the columns of the known labels; see `dmo.labels.proximities.Proximity` (scheme "classes").
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
-        The neighbor graph, whose weights must not be negative. None: Gaussian weights of the union of 15 neighbors each.
+        Neighbor graph with nonnegative weights. None: Gaussian weights on the union of 15 neighbors of each sample.
     tol : float, default=1e-8
-        Relative residual of the sparse systems.
+        Relative residual of the sparse linear systems.
     max_iter : int, default=10_000
-        Steps of their iteration; a ConvergenceWarning says when they ran out.
+        Maximum number of steps of the iterative solver. A ConvergenceWarning is issued if it is reached.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        What ranks the labels, learned from the scores of samples whose labels were left out of the propagation. None: the
-        scores do, as `Scores` says; what its `label_sets` are learned from is four further propagations on the same graph
-        that leave a part of the known labels out each; above 1000 labeled samples one. Of weights given as a matrix no
-        label sets are learned.
+        Rule that ranks and selects labels, learned from scores of labeled samples whose labels were left out of the
+        propagation. By default, labels are ranked by score, as with `Scores`. To learn its `label_sets`, the
+        propagation is repeated four times on the same graph, each time without a part of the known labels; above 1000
+        labeled samples, it is repeated once. No label sets are learned if the graph is given as a matrix.
     %(random_state)s
     %(prepare)s
 
@@ -204,11 +205,11 @@ class LabelPropagation(Annotator):
     scores_ : ndarray of shape (n, L)
         Label scores of the training samples.
     correlation_ : float
-        lam2 as it was used.
+        Value of lam2 that was used.
     classes_ : ndarray of shape (L,)
         The classes, or the label names.
     n_iter_ : int
-        Steps taken.
+        Number of steps of the iterative solver.
 
     References
     ----------
@@ -249,24 +250,24 @@ class LabelPropagation(Annotator):
     prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
-        """Spread the known labels over all samples.
+        """Propagate the known labels to all samples.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples, any row source; read into memory.
+            Samples, in any row source; they are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes, some of them unknown.
+            Labels of 0 and 1, or n classes; some of them are unknown.
 
         Returns
         -------
         LabelPropagation
-            This estimator, fitted.
+            The fitted estimator.
 
         Raises
         ------
         UserError
-            For parameters, rows or labels that do not fit together.
+            If parameters, rows and labels are inconsistent.
         """
         return self._fit(X, y)
 
@@ -294,7 +295,7 @@ class LabelPropagation(Annotator):
         return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
 
     def _held_out(self, W: csr_array, near: csr_array, data: Data) -> LeftOut:
-        """Scores of labeled samples as those of new rows, by propagations that have not seen their labels."""
+        """Compute scores of labeled samples like those of new rows, by propagations without their labels."""
         Y, rows = data.Y, data.labeled
         if not self._decides or len(rows) < LEAST:
             return LeftOut("")
@@ -316,7 +317,7 @@ class LabelPropagation(Annotator):
         return LeftOut("known", found, [scores[found]])
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
-        """The weights, and those by which a row takes the mean of its neighbors, as a new one would (n x n)."""
+        """Return the graph weights, and the weights (n x n) with which a new row would average over its neighbors."""
         X, given = self.rows_, self._graph
         k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
         found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
@@ -333,7 +334,7 @@ class LabelPropagation(Annotator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self._graph.weight, str):
-            raise UserError("weights given as a matrix say nothing of new samples; read scores_, or name a weight")
+            raise UserError("weights given as a matrix say nothing of new samples; use scores_, or a named weight")
         source = next(iter(views.values()))
         out = np.empty((source.shape[0], self.scores_.shape[1]))
         for where, block in iterate(source, _BLOCK):
@@ -341,10 +342,10 @@ class LabelPropagation(Annotator):
         return out
 
     def _means(self, block: Any) -> np.ndarray:
-        """Scores (m x L) of a block of new rows: edges from them to their nearest training rows, weighed like the graph."""
+        """Compute scores (m x L) of new rows from edges to their nearest training rows, weighted like the graph."""
         X, m, given = self.rows_, block.shape[0], self._graph
         n = X.shape[0]
-        k = min(given.n_neighbors, n - 1)  # as in the graph of the training rows
+        k = min(given.n_neighbors, n - 1)  # the same as in the graph of the training rows
         found = nearest(block, X, min(max(k, given.local), n), given.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
@@ -368,14 +369,14 @@ class LabelPropagation(Annotator):
         return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        check_parameters(self)  # new rows look for their neighbors by them
+        check_parameters(self)  # The neighbor search of new rows uses the parameters.
         self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
         self.view_, self.n_iter_ = meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
 
 
 def _shares(weights: csr_array, edges: csr_array) -> csr_array:
-    """Weights of edges above 0, of sum 1 in every row; equal ones where none is above 0."""
+    """Scale nonnegative edge weights to sum 1 per row; rows without a positive weight get equal weights."""
     weights.data = np.maximum(weights.data, 0.0)
     empty = np.asarray(weights.sum(axis=1)).ravel() <= 0
     w = csr_array(weights + scipy.sparse.diags_array(empty.astype(float)) @ edges)

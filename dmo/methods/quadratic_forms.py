@@ -1,11 +1,11 @@
-"""Symmetric forms on samples and the eigenproblems that they make; what methods of the catalog are given.
+"""Quadratic forms on samples, and the eigenproblems of the methods of the catalog.
 
-A form S (n x n, never dense) is a sum of a few parts that are cheap to multiply with. A problem is the template
-[MOPE 30, 31]
+A form S (n x n, never dense) is a sum of a few parts with cheap products. A problem has the form [MOPE 30, 31]
 
-    max tr(P'X'A X P)  subject to  P'(X'B X + ridge I)P = I,      or, of Z itself,      max tr(Z'AZ)  subject to  Z'BZ = I,
+    max tr(P'X'A X P)  subject to  P'(X'B X + ridge I)P = I,      or, for Z itself,      max tr(Z'AZ)  subject to  Z'BZ
+    = I,
 
-where X may be features, factor rows of a kernel, kernel columns (Z = K Gamma) or similarities to seed samples.
+where X contains features, factor rows of a kernel, kernel columns (Z = K Gamma) or similarities to landmark samples.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from dmo.parameters import flat
 
 @dataclass(frozen=True)
 class Options:
-    """What the methods of the catalog may use; each uses its own.
+    """Options of the methods of the catalog; each method uses some of them.
 
     weight (n, n)
     """
 
     ridge: float = 1e-3  # c
-    mixing: float = 0.5  # share of the labels; of the features 1 - mixing
-    shrinkage: float = 0.5  # of a covariance towards I
+    mixing: float = 0.5  # weight of the labels; the features have 1 - mixing
+    shrinkage: float = 0.5  # shrinkage of a covariance towards I
     n_neighbors: int | None = None  # k or k1; None: 15, or all samples of the class
     n_repelled: int | None = None  # k2
-    weight: Any = "constant"  # (n, n): A kind of `graphs.weigh`, or the weights themselves
-    bandwidth: float | str = "mean"  # of Gaussian weights
-    tau: float = 1.0  # of inverse weights
-    adjacency: Mode = "union"  # A mode of `graphs.adjacency`
-    metric: Metric = "euclidean"  # of the neighbors
-    regularization: float = 1e-3  # of reconstruction weights
-    penalty: float = 1.0  # of the within-class scatter
-    repulsion: float = 1.0  # weight of the pairs that are driven apart
-    smoothness: float = 0.1  # of the Laplacian term
-    supervised: str = "fda"  # the methods of a mix
-    unsupervised: str = "lpp"  # the methods of a mix
+    weight: Any = "constant"  # (n, n): a kind of `graphs.weigh`, or the weights themselves
+    bandwidth: float | str = "mean"  # bandwidth of Gaussian weights
+    tau: float = 1.0  # parameter of inverse weights
+    adjacency: Mode = "union"  # mode of `graphs.adjacency`
+    metric: Metric = "euclidean"  # metric of the neighbor search
+    regularization: float = 1e-3  # regularization of reconstruction weights
+    penalty: float = 1.0  # weight of the within-class scatter
+    repulsion: float = 1.0  # weight of the pairs that are pushed apart
+    smoothness: float = 0.1  # weight of the Laplacian term
+    supervised: str = "fda"  # supervised method of a mix
+    unsupervised: str = "lpp"  # unsupervised method of a mix
     constraint: Literal["mixed", "supervised", "projection"] = "mixed"
 
     @classmethod
     def of(cls, estimator: Any) -> Options:
-        """Take the options that an estimator has parameters for, and that are set there."""
+        """Return the options for which the estimator has parameters that are not None."""
         values = flat(estimator)
         given = {name: values.get(name) for name in cls.__dataclass_fields__}
         return cls(**{name: value for name, value in given.items() if value is not None})
@@ -76,60 +76,60 @@ NEEDS: dict[str, Need] = {
     "n_landmarks": optional(COUNT),
     "variance": optional(PART),
 }
-"""What the estimators accept for options that are given, and for what else a method may use; None stands for the default."""
+"""Valid values of the parameters of the estimators that a method may use; None selects the default."""
 
 
 @dataclass(frozen=True, eq=False)
 class TraceSamples:
-    """What is known of n samples.
+    """Data of n samples.
 
     rows (n, d); labels (n, q); weights (n,)
     """
 
-    n: int  # samples
-    rows: Any = None  # (n, d): X, for methods that look at it
+    n: int  # number of samples
+    rows: Any = None  # (n, d): X, for methods that use the rows
     labels: Any = None  # (n, q): 0/1, or a factor of a label kernel
-    trace: float | None = None  # of the kernel X X'; None: worked out from the rows
-    center: bool = True  # take rows and labels less their means
-    weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once each
+    trace: float | None = None  # trace of the kernel X X'; None: computed from the rows
+    center: bool = True  # whether to center rows and labels
+    weights: np.ndarray | None = None  # (n,): positive sample weights; None: 1 for all samples
 
     @property
     def Y(self) -> Any:
-        """The labels as given. Raises ValueError where there are none."""
+        """Labels as passed by the user. Raises ValueError if there are none."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
 
     @property
     def factor(self) -> Any:
-        """The label factor, centered where the samples are; sparse labels as they are, since moments center them."""
+        """Label factor, centered if `center`; sparse labels are returned unchanged, because moments center them."""
         return self.Y - self.mean(self.Y) if self.center and not isinstance(self.Y, EntryRows) else self.Y
 
     def held(self) -> TraceSamples:
-        """The same with sparse labels as an array, for problems that are not solved from moments."""
+        """Return the samples with sparse labels as an array, for problems that are not solved from moments."""
         return replace(self, labels=self.labels[:].astype(np.float64)) if isinstance(self.labels, EntryRows) else self
 
     @property
     def size(self) -> float:
-        """Sum of the weights: the number of samples, each as often as it counts."""
+        """Sum of the sample weights, or the number of samples without weights."""
         return self.n if self.weights is None else float(self.weights.sum())
 
     def total(self, T: Any) -> np.ndarray:
-        """Add up rows, each as often as it counts.
+        """Compute the weighted sum of rows.
 
         T (n, ...) -> (...)
         """
         return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
 
     def mean(self, T: Any) -> np.ndarray:
-        """Average rows, each as often as it counts.
+        """Compute the weighted mean of rows.
 
         T (n, ...) -> (...)
         """
         return np.asarray(T.mean(axis=0) if self.weights is None else self.total(T) / self.size)
 
     def rooted(self, T: np.ndarray) -> np.ndarray:
-        """Multiply rows by the roots of their weights, so that plain products of them are weighted ones.
+        """Multiply rows by the square roots of their weights, so that plain products of them are weighted products.
 
         T (n, q) -> (n, q)
         """
@@ -137,7 +137,7 @@ class TraceSamples:
 
     @property
     def label_scale(self) -> float:
-        """tr K / tr K_Y, which gives both kernels the same trace; 0 where the labels are constant."""
+        """Ratio tr K / tr K_Y, which gives both kernels the same trace; 0 if the labels are constant."""
         if isinstance(self.Y, EntryRows):
             mean = self.mean(self.Y)
             own = self.size * float(mean.sum() - self.center * (mean @ mean))
@@ -148,7 +148,7 @@ class TraceSamples:
         return trace / own if own > 0 else 0.0
 
     def _spread(self) -> float:
-        """Sum of the squares of the rows, less their mean where they are centered."""
+        """Sum of squares of the rows, after centering if `center`."""
         values = self.rows.data if scipy.sparse.issparse(self.rows) else self.rows
         if not self.center:
             return float(np.vdot(values, values))
@@ -159,41 +159,41 @@ class TraceSamples:
 
     @property
     def counts(self) -> np.ndarray:
-        """m: labels of every sample."""
+        """Number of labels of each sample (m)."""
         return self.Y.sum(axis=1)
 
     @property
     def sizes(self) -> np.ndarray:
-        """n_c: samples of every label, at least 1."""
+        """Number of samples of each label (n_c), at least 1."""
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Go over the labels that have samples."""
+        """Yield each label that has samples, with the indices of the samples."""
         for label in range(self.Y.shape[1]):
             own = np.flatnonzero(self.Y[:, label])
             if len(own):
                 yield label, own
 
     def labeled(self) -> tuple[TraceSamples, np.ndarray]:
-        """Select the samples that have labels."""
+        """Select the samples that have labels, and return their indices as well."""
         index = np.flatnonzero(self.Y.any(axis=1))
         return replace(self, n=len(index), rows=self.rows[index], labels=self.Y[index]), index
 
 
 MixedConstraint = Literal["mixed", "projection", "first"]
 _FULL = 0.03
-"""Share of entries of a strip of a sparse part from which a dense matrix product is faster: whole classes have it."""
+"""Fraction of nonzeros in a block of sparse rows above which a dense product is faster; whole classes reach it."""
 _BLIND = 1e-12
-"""S1 relative to |S||1| below which a form counts as blind to the samples' mean."""
+"""Size of S1 relative to |S||1| below which a form counts as invariant to the mean of the samples."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForm:
-    """S = identity I + kernel K + sparse + factor core factor' + diag(diagonal) over n samples, K = X X'."""
+    """Form S = identity I + kernel K + sparse + factor core factor' + diag(diagonal) over n samples, with K = X X'."""
 
-    # Arguments: `n`; `sparse` (n x n CSR, symmetric; a NumPy array of a method that is dense by definition); `factor`
-    # T (n x q); `core` (q x q, symmetric; None: I); `diagonal` (n); `identity` and `kernel`, shares of I and K. Parts
-    # that are None or 0 are not there.
+    # `sparse`: symmetric n x n CSR, or a NumPy array for methods that are dense by definition; `factor`: T (n x q);
+    # `core`: symmetric q x q, None for I; `diagonal`: (n); `identity` and `kernel`: coefficients of I and K. Parts that
+    # are None or 0 are absent.
 
     n: int
     sparse: Any = None
@@ -204,7 +204,7 @@ class QuadraticForm:
     kernel: float = 0.0
 
     def apply(self, B: Any, product: LinearMap | None = None) -> Any:
-        """S B (n x k). `product`: B -> K B, for a form that has a kernel part."""
+        """Compute S B (n x k). `product` maps B to K B, for a form with a kernel part."""
         out = self.identity * B if self.identity or isinstance(B, WorkerRows) else np.zeros(B.shape)
         if self.kernel:
             if product is None:
@@ -221,12 +221,12 @@ class QuadraticForm:
         return out
 
     def __matmul__(self, B: np.ndarray) -> np.ndarray:
-        """S B (n x k) of a form without a kernel part."""
+        """Compute S B (n x k) for a form without a kernel part."""
         return self.apply(B)
 
     def projected(self, X: Any, mean: np.ndarray | None = None) -> np.ndarray:
-        """(X - 1 mean')'S(X - 1 mean') (d x d), X n x d, dense or CSR; row blocks, nothing n x n."""
-        sums = self @ np.ones(self.n)  # refuses a kernel part
+        """Compute (X - 1 mean')'S(X - 1 mean') (d x d) by blocks of dense or CSR rows X (n x d)."""
+        sums = self @ np.ones(self.n)  # raises an error for a kernel part
         weights = self._weights()
         total = np.zeros((X.shape[1],) * 2)
         for where in row_blocks(self.n, 1024):
@@ -248,22 +248,22 @@ class QuadraticForm:
 
     @property
     def is_factor(self) -> bool:
-        """Whether S = T core T' alone: of the rank of T at most, so that further directions would be noise."""
+        """Whether S = T core T' only: its rank is at most that of T, so further directions are noise."""
         others = self.kernel or self.identity or self.diagonal is not None or self.sparse is not None
         return self.factor is not None and not others
 
     def _weights(self) -> np.ndarray | None:
-        """The diagonal of identity I + diag(diagonal), None where there is neither."""
+        """Return the diagonal of identity I + diag(diagonal), or None if both are absent."""
         if self.diagonal is None:
             return np.full(self.n, self.identity) if self.identity else None
         return self.diagonal + self.identity
 
     def dense(self) -> np.ndarray:
-        """S itself (n x n), for small problems."""
+        """Compute S itself (n x n), for small problems."""
         return self @ np.eye(self.n)
 
     def times(self, scale: float) -> QuadraticForm:
-        """scale S."""
+        """Return the form scale S."""
         core = None
         if self.factor is not None:
             core = scale * (np.eye(self.factor.shape[1]) if self.core is None else self.core)
@@ -292,17 +292,17 @@ class QuadraticForm:
         return self + other.times(-1.0)
 
     def absorbed(self) -> QuadraticForm:
-        """The same form with a positive semidefinite core multiplied into the factor."""
+        """Return the same form with a positive semidefinite core multiplied into the factor."""
         if self.core is None or self.factor is None:
             return self
         return replace(self, factor=self.factor @ power_of(self.core, 0.5), core=None)
 
     def resolved(self, F: np.ndarray) -> QuadraticForm:
-        """The same form with K written out as F F' (F n x r)."""
+        """Return the same form with K replaced by F F' (F n x r)."""
         return replace(self, kernel=0.0) + QuadraticForm(self.n, factor=F, core=self.kernel * np.eye(F.shape[1]))
 
     def centered(self) -> QuadraticForm:
-        """H S H, H = I - 11'/n: blind to the samples' mean. A form that is so already is returned as it is."""
+        """Return H S H with H = I - 11'/n, which is invariant to the mean of the samples, or S if it already is."""
         ones = np.ones(self.n)
         sums = self @ ones
         probe = self @ np.where(np.arange(self.n) % 2, 1.0, -1.0)
@@ -312,15 +312,15 @@ class QuadraticForm:
         return self + QuadraticForm(self.n, factor=np.column_stack([ones, sums]), core=core)
 
     def weighted(self, shares: np.ndarray) -> QuadraticForm:
-        """diag(shares) S diag(shares): entry by entry times shares_i shares_j; of a form without a kernel part."""
+        """Return diag(shares) S diag(shares) for a form without a kernel part: entry ij times shares_i shares_j."""
         return self._between(scipy.sparse.diags_array(shares))
 
     def spread(self, index: np.ndarray, n: int) -> QuadraticForm:
-        """The form over n samples that is S on the samples `index` and 0 on all others; without a kernel part."""
+        """Return the form over n samples that is S on the samples `index` and 0 elsewhere, without a kernel part."""
         return self._between(csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(n, len(index))))
 
     def _between(self, D: Any) -> QuadraticForm:
-        """D S D' for a sparse D with one entry in a row and a column at most."""
+        """Compute D S D' for a sparse D with at most one entry per row and column."""
         weights = self._weights()
         return QuadraticForm(
             D.shape[0],
@@ -336,42 +336,42 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The factors side by side, and their cores as one."""
+    """Stack the factors as columns, and combine their cores."""
     parts = [(form.factor, form.core) for form in forms if form.factor is not None]
     if not parts:
         return None, None
     cores: Sequence[np.ndarray] = [np.eye(factor.shape[1]) if core is None else core for factor, core in parts]
-    factors = [factor for factor, _ in parts]  # a single one may be sparse labels
+    factors = [factor for factor, _ in parts]  # A single factor may be sparse labels.
     return factors[0] if len(factors) == 1 else np.hstack(factors), scipy.linalg.block_diag(*cores)
 
 
 @dataclass(frozen=True, eq=False)
 class TraceProblem:
-    """One eigenproblem of the template; see the module."""
+    """Eigenproblem of the form described in the module docstring."""
 
     A: QuadraticForm  # objective
     B: QuadraticForm | None = None
-    ridge: float = 1.0  # of the constraint; where Z itself is sought, of its regression on X, for new rows
-    center: bool = True  # take X less its mean
-    positive: bool = False  # drop directions of no gain, or of a loss
-    scaled: bool = False  # give coordinates the root of their eigenvalue as length
-    direct: bool = False  # Z itself is sought
-    constant: bool = False  # 1 is the solution of the largest eigenvalue, and left out
-    unit_rows: bool = False  # rows of Z are given length 1
+    ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X for new rows if Z itself is computed
+    center: bool = True  # center X
+    positive: bool = False  # drop directions whose eigenvalue is not positive
+    scaled: bool = False  # scale coordinates to the square root of their eigenvalue
+    direct: bool = False  # compute Z itself
+    constant: bool = False  # the constant 1 has the largest eigenvalue and is excluded
+    unit_rows: bool = False  # normalize rows of Z to length 1
 
     def projection(self, ridge: float) -> TraceProblem:
-        """Turn a direct problem into one with Z = X P."""
+        """Convert a direct problem into a problem with Z = X P."""
         if not self.direct:
             return self
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
         return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
     def each(self, change: Callable[[QuadraticForm], QuadraticForm]) -> TraceProblem:
-        """Change both forms alike: center them, so that the problem can be added to another's, or pose it among others."""
+        """Apply `change` to both forms, for example to center them before adding them to another problem."""
         return replace(self, A=change(self.A), B=None if self.B is None else change(self.B))
 
     def rooted(self, weights: np.ndarray | None) -> TraceProblem:
-        """Pose the problem of samples that count by weights on their rows times the roots of these.
+        """Convert the problem of weighted samples to rows multiplied by the square roots of the weights.
 
         weights (n,)
         """
@@ -381,10 +381,10 @@ class TraceProblem:
 
 
 def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
-    """`share` times the one projection plus (1 - share) times the other; over the same n samples [MOPE 44, 45]."""
-    # Two constraints P'P = I stay that; else the constraints are "mixed" like the objectives, or that of the "first"
-    # holds (the special case below (45)), or P'P = I, a "projection" with orthonormal columns (the option above
-    # (45)).
+    """Combine two projections of the same samples, `share` * first + (1 - `share`) * second [MOPE 44, 45]."""
+    # If both constraints are P'P = I, the result has this constraint. Otherwise, "mixed" combines the constraints like
+    # the objectives, "first" uses only the first one (the special case below (45)), and "projection" uses P'P = I,
+    # orthonormal columns (the option above (45)).
     A = first.A.times(share) + second.A.times(1 - share)
     center = first.center and second.center
     if constraint == "projection":

@@ -1,4 +1,4 @@
-"""Fits of many settings on all training sets of a cross-validation, from shared kernels or shared moments."""
+"""Fits of many hyperparameter candidates on all training sets of a cross-validation, from shared kernels or moments."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ from dmo.threads import in_threads, thread_count
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
-"""Bytes of factor rows, coefficients and held-out values that a sweep keeps."""
+"""Maximum size in bytes of factor rows, coefficients and out-of-fold values in a sweep."""
 _EXPONENTS = 2**29
-"""Bytes of exponents at landmarks that settings with several bandwidths keep."""
-_STRIP = 512  # rows whose scores are added to at a time
+"""Maximum size in bytes of exponents at landmarks that are kept for candidates with several bandwidths."""
+_STRIP = 512  # rows whose scores are updated at a time
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What one fit says of its held-out rows.
+    """Predictions of one fit for its held-out rows.
 
     frequency (L,); values (m, p); loadings (L, p); loo (n, p); labels (n, L); turn (q, p)
     """
 
     components: Mapping[float | None, int]
-    frequency: np.ndarray  # (L,): of the labels in the training rows
-    values: np.ndarray  # (m, p): held-out embedding, or raw scores (m, L) where `loadings` is None
-    loadings: np.ndarray | None  # (L, p): of the labels; their pseudo-inverse decodes
+    frequency: np.ndarray  # (L,): label frequencies of the training rows
+    values: np.ndarray  # (m, p): embedding of held-out rows, or raw scores (m, L) if `loadings` is None
+    loadings: np.ndarray | None  # (L, p): label loadings, whose pseudo-inverse is the decoder
     loo: np.ndarray | None  # (n, p): leave-one-out values of the training rows
-    labels: np.ndarray | None = None  # (n, L): labels of the training rows, where `loo` is there
+    labels: np.ndarray | None = None  # (n, L): labels of the training rows, if `loo` is present
     turn: np.ndarray | None = None
-    units: RealOutputs | None = None  # of real outputs: those that the training rows gave the scores
-    key: Any = None  # stands for all that it follows from, where it is remembered
+    units: RealOutputs | None = None  # units of regression targets, learned from the training rows
+    key: Any = None  # cache key that identifies all inputs, or None if the fit is not cached
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
-        """Score the labels of the held-out rows with the leading components, few before many.
+        """Yield label scores of the held-out rows from the leading components, in increasing number of components.
 
         -> scores (m, L); left_out (n, L)
         """
@@ -74,7 +74,7 @@ class HeldOut:
             yield value, found[0], found[1] if self.loo is not None else None
 
     def _nested(self, parts: Sequence[np.ndarray], counts: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Scores from the leading components of some rows, ascending: each adds to the last what its own components say."""
+        """Yield scores from increasing numbers of leading components, each by adding the new components."""
         assert self.loadings is not None
         most = counts[-1] if counts else 0
         nested = nested_decoder(self.loadings[:, :most])
@@ -91,25 +91,25 @@ class HeldOut:
         for k in counts:
             for total, part in zip(totals, turned, strict=True):
                 own = np.ascontiguousarray(U[:, done:k].T, part.dtype)
-                for where in row_blocks(len(part), _STRIP):  # of both, what stays in the cache
+                for where in row_blocks(len(part), _STRIP):  # Strips of both arrays fit in the cache.
                     total[where] += part[where, done:k] @ own
             done = k
             yield totals
 
     def _of_values(self, decoder: np.ndarray) -> np.ndarray:
-        """What decodes the leading components, for the leading columns of `values`."""
+        """Return the decoder of the leading components in terms of the leading columns of `values`."""
         return decoder if self.turn is None else self.turn[:, : len(decoder)] @ decoder
 
 
 @dataclass(frozen=True)
 class SharedFit:
-    """Fits of several settings as functions of factor rows that they share, f(x) = sum_v f_v(x) B_v + offset.
+    """Fits of several candidates as functions of shared factor rows, f(x) = sum_v f_v(x) B_v + offset.
 
     coefficients (r_v, m); offset (m,); members (q, p) or (L, p)
     """
 
-    coefficients: dict[str, np.ndarray]  # (r_v, m): B_v by view
-    offset: np.ndarray  # (m,): offset
+    coefficients: dict[str, np.ndarray]  # (r_v, m): B_v of each view
+    offset: np.ndarray  # (m,): offset of the scores
     members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
 
 
@@ -181,7 +181,7 @@ class SharedFits(Annotator):
 
 
 def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
-    """n_components of every decoder's setting -> their number (that of the labels for models without components)."""
+    """Map each n_components of the decoders to a number of components; without components, count the labels."""
     if not hasattr(model, "n_components"):
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
@@ -190,14 +190,14 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
 
 
 def _with(model: Any, setting: Setting) -> Any:
-    """A shallow copy under a setting of its own parameters, for a part of the cost of a clone."""
+    """Return a shallow copy with other values of its own parameters; this is much cheaper than a clone."""
     own = copy.copy(model)
     own.__dict__ |= setting
     return own
 
 
 def told(arguments: Any) -> Hashable:
-    """What tells arguments apart: their description, or for those that have none themselves."""
+    """Return a description that identifies the arguments, or a unique object if they cannot be encoded."""
     try:
         return str(encode(arguments))
     except UserError:
@@ -209,22 +209,20 @@ def _named(memory: Memory, views: Mapping[str, Rows]) -> tuple[tuple[str, str], 
 
 
 def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
-    """Count the Cholesky factorizations that the ridges of some settings take, in each view.
+    """Count the Cholesky factorizations per view for the ridges of some candidates.
 
-    The inverse's diagonal, for leave-one-out scores, takes as long as a factorization once more.
+    The diagonal of the inverse, for leave-one-out scores, costs as much as an additional factorization.
     """
     kinds = {(str(setting.get("ridge")), str(setting.get("center"))) for setting in algebra}
     return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
 
 
 class SharedMaps:
-    """Feature maps of the settings of a sweep that differ in the bandwidth: landmarks are looked for once, rows read
-    once.
-    """
+    """Feature maps of candidates that differ in the bandwidth; landmarks are chosen and rows are read only once."""
 
-    # Landmarks are those of the kernels with factor 1, whatever factors a sweep has: its scores do not depend on its
-    # grid. Views whose maps are not Nystrom's of a given rank, or whose kernels are sums and products, have maps of
-    # their own.
+    # Landmarks always belong to the kernels with factor 1, so the scores of a candidate do not depend on the others.
+    # Views are fitted separately if their maps are not Nystrom maps of a given rank, or if their kernels are sums or
+    # products.
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
@@ -233,7 +231,7 @@ class SharedMaps:
     def fit(
         self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
     ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
-        """Find what a pass reads, and the maps of its rows.
+        """Return the rows that a pass reads, and their feature maps.
 
         old (n, d); new (m, d)
         """
@@ -242,7 +240,7 @@ class SharedMaps:
             if self._bandwidths and current_client() is None:
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
-                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # of all folds
+                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # total size of all folds
                     known = self._bandwidths
                     self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:
@@ -256,7 +254,7 @@ class SharedMaps:
     def _landmarks(
         self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
     ) -> dict[str, ManyBandwidths]:
-        """Those of the views; empty where a view's map knows no other bandwidth, or its kernel has less than that rank."""
+        """Fit the shared maps of all views; return an empty dict if a view has no such map, or less than full rank."""
         approximations = per_view("approximation", model.approximation, list(sources))
         kernels = per_view("kernel", kernel, list(sources))
         for view, approximation in approximations.items():
@@ -275,7 +273,7 @@ class SharedMaps:
 class _Folds:
     model: SharedFits
     sources: Mapping[str, Rows]
-    labels: Any  # as `dmo.select.sweeps.searched_labels` reads them
+    labels: Any  # labels as read by `dmo.select.sweeps.searched_labels`
     fold: np.ndarray
     algebra: Sequence[Setting]
     decoders: Sequence[Setting]
@@ -288,12 +286,13 @@ class _Folds:
         return range(int(self.fold.max()) + 1) if self.numbers is None else self.numbers
 
     def training(self, number: int) -> dict[str, Rows]:
-        """The rows of the other folds as they are."""
+        """Return the unprepared rows of the other folds."""
         return {name: Subset(source, np.flatnonzero(self.fold != number)) for name, source in self.sources.items()}
 
     def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], Any, RealOutputs | None]:
-        """Rows of the other folds and of this one, labels of the others, and the units of outputs: what is learned from
-        rows, scales and units, is learned from the others."""
+        """Return training and held-out rows, training labels, and the units of targets.
+
+        Scales and units are learned only from the training rows of the other folds."""
         model, test = self.model, np.flatnonzero(self.fold == number)
         size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
 
@@ -302,7 +301,7 @@ class _Folds:
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
             new = prepare_views(probe, held, reset=False)
-            if is_exact(decided(model)) and 8 * size < free_memory():  # prepared once, not at every reading
+            if is_exact(decided(model)) and 8 * size < free_memory():  # Prepare rows once instead of at every read.
                 old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
                 new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
             return old, new
@@ -322,12 +321,12 @@ class _Folds:
 
 @dataclass(frozen=True, eq=False)
 class ExactFolds(_Folds):
-    """Iterate over fits of settings on exact kernels, which with their factors are remembered.
+    """Iterator over fits of candidates on exact kernels; kernels and their factors are cached.
 
     sources (n, d); labels (n, L); fold (n,)
     """
 
-    # Yields (fold, index of the algebra setting, HeldOut).
+    # Yields (fold, index of the candidate, HeldOut).
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
@@ -336,7 +335,7 @@ class ExactFolds(_Folds):
                 yield number, i, replace(held, units=units)
 
     def fitted(self, old: Mapping[str, Rows], new: Mapping[str, Rows], labels: Any) -> Iterator[HeldOut]:
-        """What fits on some rows say of others, by setting.
+        """Yield the predictions of fits on some rows for other rows, one for each candidate.
 
         old (n, d); new (m, d); labels (n, L)
         """
@@ -371,21 +370,21 @@ class ExactFolds(_Folds):
 
 @dataclass(frozen=True, eq=False)
 class MomentFolds(_Folds):
-    """Iterate over the same fits from moments: a pass over the training rows of every fold serves all settings.
+    """Iterator over the same fits from moments: one pass over the training rows of each fold serves all candidates.
 
     sources (n, d); labels (n, L); fold (n,)
     """
 
-    # Where nothing is learned from rows but moments (linear kernels of rows that are not scaled, or by their
-    # lengths), one pass serves all folds: moments of a training set are the sums of those of its folds. Yields (fold,
-    # index of the algebra setting, HeldOut).
+    # If only moments are learned from rows, one pass serves all folds, because the moments of a training set are the
+    # sums of the moments of its folds. This holds for linear kernels of rows that are not scaled, or scaled to unit
+    # length. Yields (fold, index of the candidate, HeldOut).
 
-    maps: Mapping[int, SharedMaps] | None = None  # by fold, what settings with other bandwidths found; None: nothing
-    factor: float | None = None  # by which the model's bandwidths were multiplied, see `SharedMaps`
+    maps: Mapping[int, SharedMaps] | None = None  # maps by fold found for other bandwidths, or None
+    factor: float | None = None  # factor by which the bandwidths of the model were multiplied; see `SharedMaps`
 
     def __post_init__(self) -> None:
         if self.needs_loo:
-            raise UserError("a sweep over low-rank kernels cannot share fits where standardize > 0; take exact kernels")
+            raise UserError("a sweep over low-rank kernels cannot share fits if standardize > 0; use exact kernels")
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         model, client = self.model, current_client()
@@ -396,7 +395,7 @@ class MomentFolds(_Folds):
             maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
             raw = FeatureRows(whole, maps, limit)
             parts = collect_moments(raw, self.labels, self.fold, client)
-            # sums, not differences: what the held-out rows are leaves no trace
+            # Use sums instead of differences, so that held-out rows have no effect, not even by rounding.
             trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
             yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
             return
@@ -410,7 +409,7 @@ class MomentFolds(_Folds):
             yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)
 
     def _alike(self) -> Mapping[str, Rows] | None:
-        """All rows as every fold takes them; None where folds differ in what they learn from rows besides moments."""
+        """Return all rows if every fold prepares them equally, or None if folds learn more than moments from rows."""
         model, names = self.model, list(self.sources)
         engines, kernels = (per_view(name, getattr(model, name), names) for name in ("approximation", "kernel"))
         scales = per_view("scale", model._prepare.scale, names)
@@ -436,15 +435,15 @@ class MomentFolds(_Folds):
         mixings: Mapping[str, np.ndarray],
         units: RealOutputs | None,
     ) -> Iterator[tuple[int, int, HeldOut]]:
-        """Fits on training sets, evaluated at the rows `raw`, of which each is held out of the one that `fold` says."""
+        """Yield fits on training sets, evaluated at the rows `raw`; `fold` is the fold in which a row is held out."""
         model = self.model
         columns = sum(width for view, width in trainings[0].widths.items() if view != LABELS)
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
-        # of every fold its own: one component more than the labels of a fold have dimensions has to be searched for
+        # Folds may differ: more components than the label rank of a fold require a search for random directions.
         most = [max(found.values()) for found in components]
-        # of settings by themselves; those that share a space take less
+        # Memory of separate candidates; those that share a space need less.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
@@ -464,7 +463,7 @@ class MomentFolds(_Folds):
         mixings: Mapping[str, np.ndarray],
         most: Sequence[int],
     ) -> list[_FoldFits]:
-        """The fits of the settings on every training set."""
+        """Fit the candidates on every training set."""
 
         def one(number: int) -> _FoldFits:
             fits = _FoldFits(mixings)
@@ -476,11 +475,11 @@ class MomentFolds(_Folds):
             return fits.stacked()
 
         size = trainings[0].gram.nbytes
-        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # a fold works on some copies of it
+        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # Each fold needs a few copies of the moments.
         return in_threads(one, range(len(trainings)), threads)
 
     def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits], fold: np.ndarray) -> list[np.ndarray]:
-        """What the functions of all fits of every fold make of its held-out rows (float32), in one pass over the rows."""
+        """Evaluate all fits of every fold at its held-out rows (float32), in one pass over the rows."""
         counts = np.bincount(fold, minlength=len(fits))
         values = [np.empty((count, fit.columns), np.float32) for count, fit in zip(counts, fits, strict=True)]
         done = [0] * len(fits)
@@ -499,10 +498,10 @@ class MomentFolds(_Folds):
 
 @dataclass
 class _FoldFits:
-    """What the fits of several settings on one training set make of factor rows: their functions' columns side by side."""
+    """Fits of several candidates on one training set; the columns of their functions are stacked."""
 
-    # Factor rows of all views but those in `mixings`, which are block-sparse and not yet mixed, are stacked for one
-    # product. `members`: columns of a setting's functions, and what `SharedFit` says of it.
+    # Factor rows of all views are stacked for one product, except views in `mixings`, which are block-sparse and not
+    # yet multiplied by their mixing. `members`: columns of the functions of a candidate, and its entry in `SharedFit`.
 
     mixings: Mapping[str, np.ndarray]
     columns: int = 0
@@ -511,7 +510,7 @@ class _FoldFits:
     _dense: list[str] = field(default_factory=list)
 
     def put(self, settings: Sequence[int], fit: SharedFit) -> None:
-        """Keep fits of some settings, whose numbers `fit` counts."""
+        """Add fits of some candidates, whose indices in `settings` are used by `fit`."""
         self._dense = [view for view in fit.coefficients if view not in self.mixings]
         kept = [np.vstack([fit.coefficients[view] for view in self._dense])] if self._dense else []
         kept += [T @ fit.coefficients[view] for view, T in self.mixings.items()]
@@ -521,12 +520,12 @@ class _FoldFits:
         self.columns = where.stop
 
     def stacked(self) -> _FoldFits:
-        """The fits with their columns in one array."""
+        """Concatenate the columns of all fits, and return self."""
         self._parts = [tuple(np.hstack(parts) for parts in zip(*self._parts, strict=True))]
         return self
 
     def values(self, found: Mapping[str, Any], picked: np.ndarray, out: np.ndarray) -> None:
-        """Work out what the functions make of some rows of a block of factor rows."""
+        """Evaluate the functions at some rows of a block of factor rows."""
         ((offset, *coefficients),) = self._parts
         if self._dense:
             np.matmul(np.hstack([found[view][picked] for view in self._dense]), coefficients[0], out=out)

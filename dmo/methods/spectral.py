@@ -1,10 +1,10 @@
-"""Unsupervised and global methods of the catalog: forms made of kernels, label factors and neighbor graphs.
+"""Unsupervised and global methods of the catalog, as forms of kernels, label factors and neighbor graphs.
 
-Global projections: problems whose forms are made of I, K = X X' and a factor of the labels alone.
-
-With samples X (n x d, centered unless said otherwise) each is max tr(W'X'A X W), A = a I + b K + T M T' + diag(d), subject to
-W'W = I, to W'(w X'X + c I)W = I, or of Z itself, Z'Z = I, new rows by ridge regression of Z on X. T (n x q) is a factor of
-the labels or of their kernel. `solvers` solves these from moments or from operators. Sources: `catalog`.
+Global projections use forms of I, K = X X' and a factor of the labels only. With samples X (n x d, centered by
+default), each problem is max tr(W'X'A X W), A = a I + b K + T M T' + diag(d). The constraint is W'W = I or W'(w X'X + c
+I)W = I. Direct problems maximize over Z itself with Z'Z = I, and embed new rows by ridge regression of Z on X. T (n x
+q) is a factor of the labels or of their kernel. `trace_solvers` solves these problems from moments or from operators.
+Sources: `catalog`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def hsic_unbiased(samples: TraceSamples, options: Options) -> TraceProblem:
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
     """
-    n, T = samples.size, samples.factor  # centering K_Y changes nothing: Q is blind to it
+    n, T = samples.size, samples.factor  # Centering K_Y has no effect, because Q is invariant to it.
     if n < 4:
-        raise TooFewSamples(f"hsic-1 needs at least 4 samples, got {n:g}; take hsic-0")
+        raise TooFewSamples(f"hsic-1 needs at least 4 samples, got {n:g}; use hsic-0")
     own = np.einsum("ij,ij->i", T, T)
     sums = T @ samples.total(T) - own
     total = samples.total(sums) / ((n - 1) * (n - 2))
@@ -89,7 +89,7 @@ def hypergraph(expansion: Literal["clique", "star", "zhou"]) -> Callable[[TraceS
     def problem(samples: TraceSamples, options: Options) -> TraceProblem:
         Y = samples.Y
         if ((Y != 0) & (Y != 1)).any():
-            raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarise y")
+            raise UserError("hypergraph methods need labels of 0 and 1 without a label kernel; binarize y")
         size = samples.total(Y)
         inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
         weights = {"clique": np.ones_like(size), "star": inverse**2, "zhou": inverse}[expansion]
@@ -130,7 +130,7 @@ def morp_simplified(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _labels(samples: TraceSamples) -> QuadraticForm:
-    """K_Y, centered where the samples are."""
+    """K_Y, centered if the samples are."""
     return QuadraticForm(samples.n, factor=samples.factor)
 
 
@@ -140,20 +140,20 @@ def _correlated(samples: TraceSamples, A: QuadraticForm, ridge: float) -> TraceP
 
 
 NEIGHBORS = 15
-"""Neighbors where none are asked for."""
+"""Default number of neighbors."""
 
 
 def reach(k: int | None, n: int) -> int:
-    """The number of neighbors: k as given, else 15 or as many as there are."""
+    """Return the number of neighbors: k if given, otherwise 15 or all other samples."""
     if k is None:
         return min(NEIGHBORS, n - 1)
     if k >= n:
-        raise TooFewSamples(f"n_neighbors = {k} of {n} samples; needed is a whole number from 1 to {n - 1}")
+        raise TooFewSamples(f"n_neighbors = {k} of {n} samples; expected a whole number from 1 to {n - 1}")
     return k
 
 
 def weight_graph(X: Any, options: Options) -> csr_array:
-    """W (n x n CSR, symmetric): the user's matrix, or weights on the neighbor graph of X."""
+    """Return W (n x n CSR, symmetric): the matrix of the user, or weights on the neighbor graph of X."""
     n = X.shape[0]
     if not isinstance(options.weight, str):
         return check_symmetric(options.weight, n)
@@ -162,19 +162,19 @@ def weight_graph(X: Any, options: Options) -> csr_array:
 
 
 def degrees(W: csr_array) -> np.ndarray:
-    """W 1 (n); raises ValueError for a sample without positive weight."""
+    """Compute W 1 (n); raise ValueError if a sample has no positive weight."""
     found = np.asarray(W.sum(axis=1), np.float64).ravel()
     if (found <= 0).any():
         i = int(found.argmin())
         raise UserError(
-            f"the weights of sample {i} sum to {found[i]:.3g}, and are divided by; raise n_neighbors, take "
-            "adjacency='union', or weights that are positive"
+            f"the weights of sample {i} sum to {found[i]:.3g}, expected a positive sum; raise n_neighbors, or use "
+            "adjacency='union' or positive weights"
         )
     return found
 
 
 def residual(X: Any, options: Options) -> QuadraticForm:
-    """-(I - S)'(I - S), S the reconstruction weights of the neighbors."""
+    """Return the form -(I - S)'(I - S), where S contains the reconstruction weights of the neighbors."""
     n = X.shape[0]
     found = neighbors(X, reach(options.n_neighbors, n), options.metric)
     C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularization)
@@ -182,7 +182,7 @@ def residual(X: Any, options: Options) -> QuadraticForm:
 
 
 def smooth(X: Any, options: Options) -> QuadraticForm:
-    """Lap(W)."""
+    """Return the form Lap(W)."""
     return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
 
 
@@ -246,12 +246,12 @@ def isomap(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def double_centered(squared: np.ndarray) -> QuadraticForm:
-    """-1/2 H D2 H of squared distances D2 (n x n, dense)."""
+    """Return the form -1/2 H D2 H of squared distances D2 (n x n, dense)."""
     means = squared.mean(axis=0)
     B = -0.5 * (squared - means - means[:, None] + means.mean())
     return QuadraticForm(len(B), (B + B.T) / 2)
 
 
 def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> TraceProblem:
-    """Of Z itself; without a regression of new rows."""
+    """Return a problem of Z itself, without a regression for new rows."""
     return TraceProblem(A, B, ridge=0.0, center=False, direct=True, **more)

@@ -2,25 +2,25 @@
 
     min_{A, b}  1/2 tr(A' K A S) + sum_i C_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
 
-with the columns u_ij of U_i (orthonormal) as coordinates of sample i. S = I and U_i from the neighborhood of y_i is
-LLT-SVR; S = I and U_i = I are independent support vector regressions; another S couples the outputs (Vazquez, Walter
-2003). C_i is C times how often sample i counts. The dual is
+where the columns u_ij of U_i (orthonormal) are the coordinate axes of sample i. With S = I and U_i from the
+neighborhood of y_i, this is LLT-SVR. With S = I and U_i = I, it is independent support vector regression of each
+output. Other matrices S couple the outputs (Vazquez, Walter 2003). C_i is C times the weight of sample i. The dual is
 
     max_A  tr(A' Y) - 1/2 tr(A' K A S) - sum_i sum_j (C_i l)*(u_ij' a_i)     subject to 1'A = 0,
 
-with the same A: its rows a_i are the dual coefficients.
+with the same A, whose rows a_i are the dual coefficients.
 
-It is solved by alternating directions, extrapolated by Anderson's method.
+The solver is the alternating direction method of multipliers (ADMM). The quadratic part does not depend on the frames
+U_i, because they are orthonormal, and the loss does not depend on the kernel. With the split Z = F, the steps are:
 
-Anderson's method (type II): fixed points of a map, extrapolated from the last iterates.
-
-Sources: Walker, Ni 2011; O'Donoghue 2021 (as in SCS 3).
-
-The quadratic part sees no frames, since they are orthonormal, and the loss sees no kernel. So with the split Z = F
-    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S: one factorization serves all;
+    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S; one factorization serves all;
     Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
-Written as a fixed point of one n x L block (Douglas-Rachford), over-relaxed, and extrapolated by Anderson's method.
-Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); O'Donoghue 2021 (extrapolation as in SCS 3).
+
+The iteration is written as a fixed point of one n x L block (Douglas-Rachford), over-relaxed, and accelerated by
+Anderson extrapolation (type II), which extrapolates fixed points of a map from the last iterates.
+
+Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); Walker, Ni 2011 and O'Donoghue 2021
+(extrapolation as in SCS 3).
 """
 
 from __future__ import annotations
@@ -43,42 +43,43 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
 from dmo.threads import blas_limited
 
-_MEMORY = 15  # pairs that are remembered: as many n x L blocks twice, and an extrapolation costs as many inner products
+_MEMORY = 15  # stored pairs of n x L blocks; each extrapolation needs the same number of inner products
 
 
 class Extrapolation:
-    """s = s + g(s) for blocks s of one shape, in row-major order, with a way back when a step makes |g| more than twice as
-    large."""
+    """Anderson extrapolation of s = s + g(s) for blocks s of one shape, in row-major order.
+
+    It returns to the plain step if an extrapolation makes |g| more than twice as large."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all pairs: the map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the point before
+        """Drop all stored pairs, because the map has changed."""
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the previous point
         self._moves: list[np.ndarray] = []  # differences of s + g
         self._changes: list[np.ndarray] = []  # differences of g
         self._gram = np.zeros((0, 0))
         self._extrapolated = False
 
     def next(self, s: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """The next point from s and its residual g."""
+        """Compute the next point from s and its residual g."""
         plain = s + g
         if self._last is not None:
             before, residual = self._last
-            # a safeguard: the plain iteration never makes |g| larger, so growth is the extrapolation's doing. Twice, since
-            # steps that are a little worse are often made good by the next ones
+            # Safeguard: the plain iteration never increases |g|, so the extrapolation caused any increase. Allow a
+            # factor of two, because the next steps often compensate for slightly worse ones.
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
-                return before  # s + g of the point before, which is the plain step from there
+                return before  # s + g of the previous point, its plain step
             self._remember(plain - before, g - residual)
         self._last = plain, g
         self._extrapolated = bool(self._changes)
         if not self._changes:
             return plain
-        # normal equations, of a Gram matrix that is updated by one row a step: QR of n L x 15
-        # numbers at every step would cost several times these inner products.
-        # Changes of late steps are nearly parallel: the ridge keeps the weights bounded, lstsq survives a matrix of zeros
+        # Normal equations with a Gram matrix that is updated by one row per step. A QR factorization of n L x 15
+        # numbers at each step would cost several times as much as these inner products. Late changes are nearly
+        # parallel: the ridge keeps the weights bounded, and lstsq handles a zero matrix.
         gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
         weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
         for weight, move in zip(weights, self._moves, strict=True):
@@ -86,7 +87,7 @@ class Extrapolation:
         return plain
 
     def to_arrays(self) -> Arrays:
-        """All that is remembered."""
+        """Return the complete state as arrays."""
         found = {"gram": self._gram, "extrapolated": np.array([self._extrapolated])}
         if self._last is not None:
             found |= {"before": self._last[0], "residual": self._last[1]}
@@ -95,14 +96,14 @@ class Extrapolation:
         return found
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Remember what `to_arrays` gave."""
+        """Restore the state from the output of `to_arrays`."""
         self._gram, self._extrapolated = arrays["gram"], bool(arrays["extrapolated"][0])
         self._last = (arrays["before"], arrays["residual"]) if "before" in arrays else None
         self._moves, self._changes = list(arrays.get("moves", ())), list(arrays.get("changes", ()))
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            # the oldest: it was measured where the active pieces of the loss were others
+            # Drop the oldest pair: it was measured when other pieces of the loss were active.
             del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
@@ -114,18 +115,18 @@ class Extrapolation:
         self._gram = gram
 
 
-_RELAXATION = 1.6  # of (0, 2), which all converge; 1.5 to 1.8 is the usual advice [Boyd et al. 2011, 3.4.3]
-_CHECK = 25  # iterations between two certificates, each of which costs a product with the kernel
-_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change: ever rarer, so that it settles
-_BALANCE = 0.05  # wanted ratio of the relative primal to the relative dual residual: see `_rebalanced`
-_STEP = 4.0  # rho is a power of this, so that a path of problems meets the same factorizations again
-# numbers in a kernel or factor up to which more BLAS threads gain little and may wait for each other
+_RELAXATION = 1.6  # converges for any value in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3]
+_CHECK = 25  # iterations between certificates; each certificate costs a product with the kernel
+_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change, with growing distances so that it settles
+_BALANCE = 0.05  # target ratio of the relative primal to the relative dual residual; see `rebalance`
+_STEP = 4.0  # rho is a power of this number, so that a path of problems reuses the same factorizations
+# maximum size of a kernel or factor for a single BLAS thread; more threads gain little and may wait for each other
 _ONE_THREAD = 2**25
 
 
 @dataclass(frozen=True)
 class State:
-    """Where an iteration stands, to start another."""
+    """State of an iteration, for warm starts."""
 
     split: np.ndarray  # (n, L): Z
     dual: np.ndarray  # (n, L): A
@@ -134,20 +135,20 @@ class State:
 
 @dataclass(frozen=True)
 class AdmmFit:
-    """A solution."""
+    """Solution of a support vector regression."""
 
     dual: np.ndarray  # (n, L): A
     bias: np.ndarray  # (L,): b
     certificate: Certificate  # both objectives at feasible points
-    support: np.ndarray  # samples outside the tube in a direction of their frame, those with a nonzero dual coefficient
-    iterations: int  # made
-    factorizations: int  # made for it
-    residuals: tuple[float, float]  # primal and dual, relative
+    support: np.ndarray  # indices of samples outside the tube in some direction of their frame, with dual coefficients
+    iterations: int  # number of iterations
+    factorizations: int  # number of factorizations
+    residuals: tuple[float, float]  # relative primal and dual residuals
     converged: bool  # whether gap and residuals are small enough
-    state: State  # warm-starts a neighboring problem
+    state: State  # warm start for a similar problem
 
     def to_arrays(self) -> Arrays:
-        """Describe it as arrays."""
+        """Return the solution as arrays."""
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
         numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
@@ -155,7 +156,7 @@ class AdmmFit:
 
     @classmethod
     def from_arrays(cls, at: Mapping[str, np.ndarray]) -> AdmmFit:
-        """Make the fit that `to_arrays` described."""
+        """Restore the solution from the output of `to_arrays`."""
         iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
         counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
         state = State(at["split"], at["multiplier"], rho)
@@ -163,7 +164,7 @@ class AdmmFit:
 
 
 class Factors:
-    """Solvers of K + c I, made once per c and kept."""
+    """Cached solvers of K + c I, one per c."""
 
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
@@ -173,22 +174,22 @@ class Factors:
 
     @property
     def noise_floor(self) -> float:
-        """The smallest c worth adding to K: the rounding of its entries, summed up."""
-        # float32 entries are right to 6e-8, and their errors may add up over a row; a low-rank factor is solved by an r x r
-        # system in float64 whatever its precision
+        """Smallest useful c: the accumulated rounding error of the kernel entries."""
+        # Float32 entries have an error of 6e-8, which may accumulate over a row. Low-rank factors are solved by an r x
+        # r system in float64 for any precision.
         unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
 
     def at(self, c: float) -> tuple[LinearSolver, np.ndarray]:
-        """Find or make a solver.
+        """Return a cached or new solver for c.
 
         -> ones (n, 1)
         """
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
-                # the one that was used longest ago: `at` puts the last one last
+                # Remove the least recently used solver: `at` moves the current one to the end.
                 del self._solvers[next(iter(self._solvers))]
             if self.method == "cg" and self._preconditioner is None:
                 self._preconditioner = NystromPreconditioner.of(
@@ -204,7 +205,7 @@ class Factors:
 
 
 class _QuadraticStep:
-    """V -> (A, b): the minimizer of 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; its fitted outputs are V - A / rho."""
+    """Map V -> (A, b), minimizing 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; the fitted outputs are V - A / rho."""
 
     def __init__(self, problem: Problem, factors: Factors, rho: float):
         self.problem, self.rho = problem, rho
@@ -212,32 +213,35 @@ class _QuadraticStep:
         for scale in np.unique(problem.scales[problem.scales > 0]):
             columns = np.flatnonzero(problem.scales == scale)
             self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))
-        self.starts: dict[float, np.ndarray] = {}  # of conjugate gradients, by scale: the last solutions
+        self.starts: dict[float, np.ndarray] = {}  # last solutions by scale, as starts of conjugate gradients
 
     def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         latent = self.problem.to_latent(V)
         bias = latent.mean(axis=0)
-        A = self.rho * (latent - bias)  # right for the columns with scale 0
+        A = self.rho * (latent - bias)  # correct for columns with scale 0
         for columns, scale, solver, ones in self.parts:
             X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
             if solver.method == "cg":
                 self.starts[scale] = X
-            # the bias for which 1'A = 0, from the solutions of V and of 1 alone: no bordered system, which is indefinite
+            # Bias with 1'A = 0 from the solutions for V and for 1; this avoids an indefinite bordered system.
             bias[columns] = X.sum(axis=0) / ones.sum()
             A[:, columns] = (X - ones * bias[columns]) / scale
         return self.problem.from_latent(A), self.problem.from_latent(bias)
 
 
 class _Iteration:
-    """One run: s is the point that is iterated, Z = prox(s), A and bias the quadratic step's, F its fitted outputs."""
+    """State of a run: iterate s, Z = prox(s), A and bias of the quadratic step, and its fitted outputs F."""
 
     def __init__(self, problem: Problem, factors: Factors, start: State | None):
-        problem = replace(problem, targets=np.ascontiguousarray(problem.targets))  # and so all n x L blocks
+        problem = replace(
+            problem, targets=np.ascontiguousarray(problem.targets)
+        )  # All n x L blocks inherit this order.
         self.problem, self.factors = problem, factors
-        # 1 / rho is the ridge of the kernel solve: a larger rho would put it below the rounding of the kernel
+        # 1 / rho is the ridge of the kernel solve; with a larger rho it would be below the rounding error of the
+        # kernel.
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
-            # constant outputs of nearly the least loss: where a small C would end
+            # Constant outputs with nearly the smallest loss, the solution for small C
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho
@@ -249,7 +253,7 @@ class _Iteration:
         self._extrapolation = Extrapolation()
 
     def to_arrays(self) -> Arrays:
-        """What the next iterations depend on."""
+        """Return all arrays on which the next iterations depend."""
         found = {"s": self.s, "rho": np.array([self.rho])}
         for i, (_, scale, _, _) in enumerate(self._step.parts):
             if scale in self._step.starts:
@@ -257,7 +261,7 @@ class _Iteration:
         return found | with_prefix("extrapolation", self._extrapolation.to_arrays())
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from where `to_arrays` was called."""
+        """Resume from the state saved by `to_arrays`."""
         self.s, self.rho = arrays["s"], float(arrays["rho"][0])
         self._step = _QuadraticStep(self.problem, self.factors, self.rho)
         for i, (_, scale, _, _) in enumerate(self._step.parts):
@@ -269,27 +273,27 @@ class _Iteration:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
 
     def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z (n x L), and the rotated dual coefficients that belong to it: 0 inside the tube, exactly."""
+        """Compute Z (n x L) and its rotated dual coefficients, which are exactly 0 inside the tube."""
         R = self.problem.rotate(s - self.problem.targets)
         T = self.problem.loss.prox(R, self.problem.costs / self.rho)
         return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
 
     def evaluate(self) -> None:
-        """Both steps from s."""
+        """Compute both steps from s."""
         self.Z, self.rotated = self._split(self.s)
         self.A, self.bias = self._step(2 * self.Z - self.s)
         self.F = 2 * self.Z - self.s - self.A / self.rho
         self.g = _RELAXATION * (self.F - self.Z)
 
     def move(self) -> None:
-        """On to the next s."""
+        """Move to the next s."""
         self.s = self._extrapolation.next(self.s, self.g)
 
     def rebalance(self) -> bool:
-        """Change rho where the residuals are out of balance; True where it was changed."""
-        # For this loss the iteration is fastest when the relative dual residual, rho |Z' - Z| / |A| of a plain step,
-        # is about 20 times the relative primal one, |F - Z| / max(|F|, |Y|) with F and Y centered: measured over
-        # kernels from narrow to broad and C from 0.1 to 100.
+        """Change rho if the residuals are unbalanced, and return whether it changed."""
+        # For this loss, the iteration is fastest if the relative dual residual, rho |Z' - Z| / |A| of a plain step, is
+        # about 20 times the relative primal residual, |F - Z| / max(|F|, |Y|) with F and Y centered. This was measured
+        # for kernels from narrow to broad and C from 0.1 to 100.
         following, _ = self._split(self.s + self.g)
         primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
         size = float(np.linalg.norm(self.A))
@@ -298,9 +302,9 @@ class _Iteration:
             return False
         ratio = (primal / spread) / (self.rho * dual / size)
         rho = self._quantised(self.rho * float(np.clip((ratio / _BALANCE) ** 0.75, _STEP**-3, _STEP**3)))
-        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # no whole power apart: not worth a factorization
+        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # Less than one power apart is not worth a factorization.
             return False
-        # s = Z - dual / rho: the dual coefficients are kept, their share of s is rescaled
+        # Because s = Z - dual / rho, rescale its dual part to keep the dual coefficients.
         self.s = self.Z + (self.s - self.Z) * (self.rho / rho)
         self.rho = rho
         self._step = _QuadraticStep(self.problem, self.factors, rho)
@@ -308,10 +312,10 @@ class _Iteration:
         return True
 
     def residuals(self) -> tuple[float, float]:
-        """|F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
+        """Compute |F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
-        # where all outputs are fitted by the bias alone, both sizes vanish, and a ratio to them would never become small
+        # If the bias alone fits all outputs, both denominators vanish and the ratios would never become small.
         least = 1e-6 * float(np.linalg.norm(self.problem.targets))
         dual = max(float(np.linalg.norm(self.A)), self.rho * least)
         return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
@@ -326,7 +330,7 @@ def _clip(problem: Problem, W: np.ndarray) -> np.ndarray:
 
 
 def _first_rho(problem: Problem) -> float:
-    """Four times the size of a dual coefficient over that of an output."""
+    """Return four times the ratio of typical sizes of dual coefficients and outputs."""
     Y = problem.targets
     spread = float(np.sqrt(np.mean((Y - Y.mean(axis=0)) ** 2))) or 1.0
     slope = 1.0 if problem.loss.bounded else problem.loss.value(np.array([spread]), 1.0) / spread
@@ -340,18 +344,18 @@ def admm(
     tol: float = 1e-6,
     max_iter: int = 5000,
 ) -> AdmmFit:
-    """Solve a support vector regression until its relative duality gap is small enough."""
-    # Inside `checkpoints` a run that was stopped goes on, and a finished one is not repeated.
+    """Solve a support vector regression until its relative duality gap is at most `tol`."""
+    # Inside `checkpoints`, an interrupted run resumes, and a finished run is not repeated.
     #
-    # Liu, Lin, Yu 2009 [LLT 3-5]; the solver's sources are the module's.
+    # Liu, Lin, Yu 2009 [LLT 3-5]; see the module docstring for the sources of the solver.
     if max_iter < 1:
-        raise UserError(f"max_iter = {max_iter}; at least one iteration is needed")
+        raise UserError(f"max_iter = {max_iter}, expected at least 1")
     factors = Factors(problem.kernel) if factors is None else factors
     kept = Checkpoint("admm", lambda: _digest(problem, factors, start, tol, max_iter))
     found = kept.load()
     if found is not None and found[1]["finished"]:
         return AdmmFit.from_arrays(found[0])
-    with checkpoints(None):  # of the kernel solves inside, each is a part of one iteration
+    with checkpoints(None):  # Do not checkpoint kernel solves, which are part of a single iteration.
         fit = _iterate(problem, factors, start, tol, max_iter, kept, found)
     kept.finish(fit.to_arrays(), {"finished": True})
     return fit
@@ -386,19 +390,19 @@ def _iterate(
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
                 fit = _fit(run, iteration, factors.made - made, tol)
-                # the gap is not monotone; objective and bound of the best iterate are valid whatever came later
+                # The gap is not monotone; the objective and bound of the best iterate stay valid.
                 if best is None or fit.certificate.gap <= best.certificate.gap:
                     best = fit
                 if fit.converged:
                     return fit
             if iteration not in _REBALANCE or not run.rebalance():
                 run.move()
-    assert best is not None  # the last iteration is always checked
+    assert best is not None  # The last iteration is always checked.
     return best
 
 
 def _digest(problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int) -> str:
-    """Of all that the iterates depend on."""
+    """Compute a digest of all that the iterates depend on."""
     task = problem.targets, problem.loss, problem.costs, problem.frames, problem.coupling
     how = factors.method, factors.random_state, start, tol, max_iter
     return digest(operator_digest(problem.kernel), task, how)
@@ -412,7 +416,7 @@ def _threads(kernel: Operator) -> int | None:
 def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
-    # the objective is flat to second order at its optimum: a gap of tol allows distances of its root
+    # The objective is flat to second order at its optimum, so a gap of `tol` allows distances of sqrt(tol).
     converged = bool(proof.gap <= tol and max(residuals) <= np.sqrt(tol))
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))
@@ -420,42 +424,42 @@ def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> A
 
 
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
-"""Losses |r|^p with p < 2 whose proximal map has a closed form (for p = 2 a rotation changes nothing)."""
+"""Losses |r|^p with p < 2 and a proximal map in closed form (for p = 2, rotations have no effect)."""
 Cost = float | np.ndarray
-"""Weight of the loss, of all entries or of each sample's (n x 1), above 0."""
+"""Positive weight of the loss, for all entries or for each sample (n x 1)."""
 LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
 EPSILON_INSENSITIVE: LossName = "epsilon-insensitive"
 
 
 @dataclass(frozen=True)
 class EpsilonInsensitive:
-    """max(|r| - epsilon, 0). Source: Vapnik 1995."""
+    """Epsilon-insensitive loss max(|r| - epsilon, 0). Source: Vapnik 1995."""
 
     epsilon: float
 
     @property
     def bounded(self) -> bool:
-        """Whether (C l)* is finite on [-C, C] only, that is, whether dual coefficients are in a box."""
+        """Whether (C l)* is finite only on [-C, C], so that dual coefficients are bounded."""
         return True
 
     def value(self, R: np.ndarray, C: Cost) -> float:
-        """The sum of C l over the entries."""
+        """Compute the sum of C l over the entries."""
         return float((C * np.maximum(np.abs(R) - self.epsilon, 0.0)).sum())
 
     def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
-        """argmin_t weight l(t) + (t - r)^2 / 2, entry by entry."""
+        """Compute argmin_t weight l(t) + (t - r)^2 / 2 for each entry."""
         size = np.abs(R)
         shrunk = np.where(size <= self.epsilon, size, np.maximum(size - weight, self.epsilon))
         return np.copysign(shrunk, R)
 
     def conjugate(self, W: np.ndarray, C: Cost) -> float:
-        """The sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are within the box where `bounded`."""
+        """Compute the sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are in [-C, C] if `bounded`."""
         return self.epsilon * float(np.abs(W).sum())
 
 
 @dataclass(frozen=True)
 class Power:
-    """|r|^p with p = 1, 4/3 or 3/2. Proximal maps: Chaux, Combettes, Pesquet, Wajs 2007, example 4.4."""
+    """Power loss |r|^p with p = 1, 4/3 or 3/2. Proximal maps: Chaux, Combettes, Pesquet, Wajs 2007, example 4.4."""
 
     power: float
 
@@ -471,10 +475,10 @@ class Power:
         if self.power == 1.0:
             shrunk = np.maximum(size - weight, 0.0)
         elif self.power == 3 / 2:  # t = u^2 with u^2 + slope u = |r|
-            # the positive root as a quotient: as a difference it cancels where the slope is large
+            # Write the positive root as a quotient, because the difference cancels for large slopes.
             shrunk = (2 * size / (slope + np.sqrt(slope * slope + 4 * size))) ** 2
         else:  # t = u^3 with u^3 + slope u = |r|
-            # the one real root by hyperbolic functions: Cardano's two cube roots cancel for small |r|
+            # Compute the only real root by hyperbolic functions; Cardano's two cube roots cancel for small |r|.
             scale = np.sqrt(slope / 3)
             shrunk = (2 * scale * np.sinh(np.arcsinh(size / (2 * scale**3)) / 3)) ** 3
         return np.copysign(shrunk, R)
@@ -487,14 +491,14 @@ class Power:
 
 
 Loss: TypeAlias = EpsilonInsensitive | Power
-"""A convex, even loss l(r) of one number; arrays are taken entry by entry."""
+"""Convex, even loss l(r) of a number, applied to each entry of an array."""
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
-    """Look up a loss."""
+    """Return the loss with this name."""
     if name == EPSILON_INSENSITIVE:
         if not (epsilon > 0 and np.isfinite(epsilon)):
-            raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for no tube take loss='l1'")
+            raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for epsilon 0 use loss='l1'")
         return EpsilonInsensitive(float(epsilon))
     if name not in POWERS:
         raise UserError(f"loss = {name!r}; known: {', '.join(map(repr, [EPSILON_INSENSITIVE, *POWERS]))}")
@@ -506,33 +510,33 @@ _REPAIRS = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """One regression.
+    """Support vector regression problem.
 
     targets (n, L); frames (n, L, L); coupling (L, L); weights (n,)
     """
 
-    kernel: Operator  # n x n
+    kernel: Operator  # n x n kernel
     targets: np.ndarray  # (n, L): Y
-    loss: Loss  # of residuals
-    C: float  # above 0
+    loss: Loss  # loss of the residuals
+    C: float  # positive weight of the loss
     frames: np.ndarray | None = None  # (n, L, L): U; None: the identity
     coupling: np.ndarray | None = None  # (L, L): S, positive semidefinite; None: the identity
-    weights: np.ndarray | None = None  # (n,): how often every sample counts, above 0; None: once
+    weights: np.ndarray | None = None  # (n,): positive sample weights; None: 1
 
     @property
     def costs(self) -> Cost:
-        """C, or C_i (n x 1)."""
+        """Loss weight C, or C_i (n x 1)."""
         return self.C if self.weights is None else self.C * self.weights[:, None]
 
     def rotate(self, R: np.ndarray) -> np.ndarray:
-        """Turn residuals into the frames.
+        """Transform residuals into the coordinates of the frames.
 
         R (n, L) -> (n, L)
         """
         return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
 
     def rotate_back(self, T: np.ndarray) -> np.ndarray:
-        """Turn coordinates in the frames into outputs.
+        """Transform frame coordinates back into outputs.
 
         T (n, L) -> (n, L)
         """
@@ -547,18 +551,18 @@ class Problem:
 
     @property
     def scales(self) -> np.ndarray:
-        """Eigenvalues of S (L), tiny ones as 0."""
+        """Eigenvalues of S (L), with tiny ones replaced by 0."""
         return self._metric[0]
 
     def to_latent(self, M: np.ndarray) -> np.ndarray:
-        """Turn columns into the eigenbasis of S.
+        """Transform columns into the eigenbasis of S.
 
         M (n, L)
         """
         return M if self._metric[1] is None else M @ self._metric[1]
 
     def from_latent(self, M: np.ndarray) -> np.ndarray:
-        """Turn columns back from the eigenbasis of S.
+        """Transform columns back from the eigenbasis of S.
 
         M (n, L)
         """
@@ -567,9 +571,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Values of both objectives at feasible points: the optimum lies between.
+    """Values of both objectives at feasible points, which bound the optimum.
 
-    `unit`: sum C_i |y_ij|; objectives below 1e-9 of it are rounding.
+    `unit`: sum C_i |y_ij|; objectives below 1e-9 of it are floating-point error.
     """
 
     objective: float
@@ -578,29 +582,29 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Primal minus dual objective, relative to the larger of them."""
+        """Primal minus dual objective, relative to the larger one."""
         scale = max(abs(self.objective), abs(self.dual_objective), 1e-9 * self.unit)
         return max(self.objective - self.dual_objective, 0.0) / scale if scale > 0 else 0.0
 
 
 def objective(problem: Problem, A: np.ndarray, bias: np.ndarray, KA: np.ndarray) -> float:
-    """The primal objective [LLT 3] at dual coefficients A (any n x L) and bias (L), given the product K A."""
+    """Compute the primal objective [LLT 3] at dual coefficients A (any n x L) and bias (L), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     residual = problem.rotate(KAS + bias - problem.targets)
     return 0.5 * float(np.vdot(A, KAS)) + problem.loss.value(residual, problem.costs)
 
 
 def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
-    """The dual objective [LLT 4] at a feasible A (see `dual_feasible`), given the product K A."""
+    """Compute the dual objective [LLT 4] at a feasible A (see `dual_feasible`), given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     value = float(np.vdot(A, problem.targets)) - 0.5 * float(np.vdot(A, KAS))
     return value - problem.loss.conjugate(problem.rotate(A), problem.costs)
 
 
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
-    """A point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
-    # The sums are made 0 by the smallest change of the coefficients inside the box, those that are 0 or C_i stay;
-    # what that leaves is taken from all, and a common factor below 1 brings the whole into the box.
+    """Compute a point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
+    # The sums are set to 0 by the smallest change of the coefficients within the bounds; coefficients of 0 or C_i are
+    # kept. The remainder is subtracted from all, and a common factor below 1 moves the result within the bounds.
     if not problem.loss.bounded:
         return A - A.mean(axis=0)
     C = problem.costs
@@ -616,7 +620,7 @@ def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
 
 
 def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Solve sum_i U_i diag(free_i) U_i' x = sums (L), 0 where nothing is free."""
+    """Solve sum_i U_i diag(free_i) U_i' x = sums (L), with 0 if no coefficient is free."""
     if problem.frames is None:
         often = free.sum(axis=0)
         return np.divide(sums, often, out=np.zeros(len(sums)), where=often > 0)
@@ -625,7 +629,7 @@ def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np
 
 
 def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:
-    """Primal objective at (A, bias) and dual objective at the feasible point near `multiplier` (A); one product with K."""
+    """Compute the objectives at (A, bias) and at a dual feasible point near `multiplier` or A, by one product."""
     feasible = dual_feasible(problem, A if multiplier is None else multiplier)
     L = A.shape[1]
     products = problem.kernel.product(np.hstack([A, feasible]))

@@ -1,11 +1,12 @@
-"""TagProp: labels from weighted neighbors, and the weights of the views' distances by maximum likelihood.
+"""TagProp: label prediction from weighted neighbors, with view weights learned by maximum likelihood.
 
 x_il = sum_j pi_ij y_jl,   pi_ij = exp(-sum_v w_v d_v(i, j)) / sum_j' exp(-sum_v w_v d_v(i, j')),
 
-over the neighbors j of sample i; w >= 0 maximizes sum_il c_il log p(y_il), where p(y_il = 1) = (1 - 2 e) x_il + e and c
-gives all positives together the same weight as all negatives. The sigma variant puts a logistic function per label on
-it, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which lifts labels that few neighbors carry. Weights by rank
-are pi_ij = softmax(w)_r of the neighbor of rank r, with a w_r of any sign for every rank.
+where j are the neighbors of sample i. The weights w >= 0 maximize sum_il c_il log p(y_il) with p(y_il = 1) = (1 - 2 e)
+x_il + e, where c gives all positives the same total weight as all negatives. The sigma variant applies a logistic
+function per label, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which raises the scores of labels that few
+neighbors have. With weights by rank, pi_ij = softmax(w)_r for the neighbor of rank r, with one w_r of any sign per
+rank.
 
 Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 """
@@ -28,23 +29,23 @@ from dmo.methods.jec import DistanceAnnotator
 from dmo.methods.options import Decoder
 from dmo.parameters import parametrized
 
-_EPSILON = 1e-4  # a label that no neighbor carries has this probability: its logarithm stays finite
+_EPSILON = 1e-4  # minimum probability of a label, which keeps its logarithm finite if no neighbor has the label
 _STEPS = 100
 NEIGHBORS = 200
-"""Neighbors that weights are learned from."""
+"""Number of neighbors from which weights are learned."""
 
 
 @dataclass(frozen=True)
 class Neighborhoods:
-    """Neighbors of n samples among samples with labels, and what pairs them."""
+    """Neighbors of n samples: their distances and labels."""
 
-    distances: np.ndarray  # (V, n, k): of every view
-    labels: scipy.sparse.csr_array  # (n k, L): row i k + j: the labels of the j-th neighbor of sample i, 0/1
-    by_rank: bool = False  # weights are of ranks, not of views
+    distances: np.ndarray  # (V, n, k): distances per view
+    labels: scipy.sparse.csr_array  # (n k, L): row i k + j contains the labels of the j-th neighbor of sample i, 0/1
+    by_rank: bool = False  # whether there is a weight per rank instead of per view
 
     @classmethod
     def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray, by_rank: bool = False) -> Neighborhoods:
-        """Make them from numbers of neighbors.
+        """Create neighborhoods from indices of neighbors.
 
         neighbors (n, k); distances (V, n, k); Y (N, L)
         """
@@ -52,19 +53,19 @@ class Neighborhoods:
 
     @cached_property
     def _entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of every label of a neighbor: which pair of samples it belongs to, and its place among the n x L predictions."""
+        """Return the pair of samples of each neighbor label, and its index among the n x L predictions."""
         (n, k), L = self.distances.shape[1:], self.labels.shape[1]
         pair = np.repeat(np.arange(n * k), np.diff(self.labels.indptr))
         return pair, pair // k * L + self.labels.indices
 
     @property
     def start(self) -> np.ndarray:
-        """Weights to begin with: nearer ones count more by distance, all the same by rank."""
+        """Initial weights: decreasing with the distance, or equal for all ranks."""
         V, _, k = self.distances.shape
         return np.zeros(k) if self.by_rank else np.full(V, 4.0 / V)
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
-        """Work out the weights of the neighbors.
+        """Compute the weights of the neighbors.
 
         weights (V,) -> (n, k)
         """
@@ -77,7 +78,7 @@ class Neighborhoods:
         return share / share.sum(axis=1, keepdims=True)
 
     def predictions(self, shares: np.ndarray) -> np.ndarray:
-        """Sum up the labels of the neighbors.
+        """Sum the weighted labels of the neighbors.
 
         shares (n, k) -> (n, L)
         """
@@ -86,7 +87,7 @@ class Neighborhoods:
         return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Work out the derivative of a function of the predictions by the weights.
+        """Compute the gradient with respect to the weights, from the derivatives with respect to the predictions.
 
         shares (n, k); slope (n, L) -> (V,)
         """
@@ -101,22 +102,22 @@ class Neighborhoods:
 
 @dataclass(frozen=True)
 class TagPropFit:
-    """Weights of views or ranks, and what turns predictions into probabilities."""
+    """Weights of views or ranks, and logistic functions that map predictions to probabilities."""
 
     weights: np.ndarray  # (V,): w
-    slope: np.ndarray | None  # (L,): alpha, beta of the sigma variant
-    intercept: np.ndarray | None  # (L,): alpha, beta of the sigma variant
+    slope: np.ndarray | None  # (L,): alpha of the sigma variant
+    intercept: np.ndarray | None  # (L,): beta of the sigma variant
     loss: float  # negative log-likelihood
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Probabilities of labels (m x L) from predictions x of the neighbors."""
+        """Compute label probabilities (m x L) from predictions x of the neighbors."""
         if self.slope is None or self.intercept is None:
             return (1 - 2 * _EPSILON) * x + _EPSILON
         return expit(self.slope * x + self.intercept)
 
 
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
-    """Find the weights of the views, and with `sigma` the logistic function of every label, of largest likelihood.
+    """Find the view weights, and with `sigma` the logistic function of each label, by maximum likelihood.
 
     Y (n, L)
     """
@@ -138,7 +139,7 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
-    # the mean of x is the label's frequency: a slope on the scale of its inverse begins where every label can be heard
+    # The mean of x is the label frequency. Initial slopes are its inverse, so that rare labels count from the start.
     frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
 
     def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
@@ -168,33 +169,34 @@ def _minimize(
 
 @parametrized
 class TagProp(DistanceAnnotator):
-    """Labels of a sample as the weighted mean of its neighbors' labels, weights of the views by maximum likelihood.
+    """TagProp: weighted mean of the labels of neighbors, with view weights learned by maximum likelihood.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=200
-        Neighbors by the mean of the views' distances.
+        Number of neighbors by the mean distance over views.
     weighting : {"distance", "rank"}, default="distance"
-        What a neighbor's weight depends on: exp(-sum_v w_v d_v), a w_v of every view; or its rank among the neighbors, a
-        weight of every rank.
+        Weights of the neighbors. "distance": exp(-sum_v w_v d_v), with one weight w_v per view. "rank": one weight per
+        rank of the neighbor.
     sigma : bool, default=True
-        Put a logistic function per label on the prediction of the neighbors, which raises the recall of rare labels.
+        Apply a logistic function per label to the predictions of the neighbors, which increases the recall of rare
+        labels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From probabilities to decisions; None: the probabilities as they are.
+        Rule that turns probabilities into decisions. None: use the probabilities as scores.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     weights_ : dict of str to float
-        w_v of the views; empty with weighting "rank".
+        View weights w_v; empty with weighting "rank".
     fit_ : TagPropFit
-        What was learned: weights (V), or logarithms of the weights of the ranks (k), and the logistic functions.
+        Fitted weights (V), or logarithms of the weights of the ranks (k), and the logistic functions.
     rule_ : ScoreRule
-        Which labels a training sample carries.
+        Rule that maps raw scores to the scores that rank labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Class labels, or label names.
 
     References
     ----------
@@ -228,12 +230,12 @@ class TagProp(DistanceAnnotator):
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)
         self.fit_ = fit_tagprop(around, self.labels_, self.sigma)
-        # no sample is its own neighbor: what its neighbors predict is held out
+        # No sample is its own neighbor, so the predictions of its neighbors are leave-one-out predictions.
         return self._predictions(around)
 
     @property
     def weights_(self) -> dict[str, float]:
-        """Weights of the views; of weighting "rank" none."""
+        """View weights; empty with weighting "rank"."""
         return (
             {}
             if self.weighting == "rank"

@@ -1,4 +1,4 @@
-"""Solvers of trace problems: on samples, on rows in memory, by moments, and by products with the kernel."""
+"""Solvers of trace problems: on samples, on rows in memory, from moments, and by products with the kernel."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from dmo.linalg.tiles import home_of, tiles_of
 from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem
 
 DENSE = 1500
-"""Samples up to which a direct problem is solved as a dense matrix."""
+"""Maximum number of samples for solving a direct problem as a dense matrix."""
 RESTARTS = 100
-"""Restarts after which plain Lanczos gives up on a sparse direct problem."""
+"""Maximum number of restarts of plain Lanczos for a sparse direct problem."""
 FACTORED = 20000
-"""Samples up to which it is then solved by shift and invert; above, by LOBPCG."""
+"""Maximum number of samples for shift-and-invert if Lanczos fails; larger problems use LOBPCG."""
 
 
 def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
-    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I, B diagonal and positive."""
-    # Dense up to `DENSE` samples; above, by Lanczos; a sparse negative semidefinite form whose eigenvalues are too
-    # crowded for that by shift and invert up to `FACTORED` samples, and by LOBPCG with an incomplete factor above. A
-    # ConvergenceWarning tells where LOBPCG has not converged.
+    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I and a positive diagonal B."""
+    # Problems of up to `DENSE` samples are dense, larger ones use Lanczos. Sparse negative semidefinite forms whose
+    # eigenvalues are too clustered for Lanczos use shift-and-invert up to `FACTORED` samples, and LOBPCG with an
+    # incomplete factorization above. A ConvergenceWarning reports solutions of a sparse form that have not converged.
     A, constant = problem.A, problem.constant
     weights = None if problem.B is None else problem.B.diagonal
     check_rank(A.n - constant, k)
@@ -65,7 +65,7 @@ def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinit
 
 
 def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
-    """The vectors of a space that holds 1, turned so that 1 is one of them, without it."""
+    """Rotate vectors whose span contains the constant 1 so that one of them is the constant, and drop this one."""
     inner = found.vectors.T @ weights
     Q = scipy.linalg.null_space(inner[None, :] / np.linalg.norm(inner))
     values, turn = np.linalg.eigh(Q.T @ (found.values[:, None] * Q))
@@ -73,7 +73,7 @@ def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
 
 
 def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePairs:
-    """The smallest eigenpairs of L = -diag(weights)^-1/2 A diag(weights)^-1/2, positive semidefinite."""
+    """Compute the smallest eigenpairs of the semidefinite L = -diag(weights)^-1/2 A diag(weights)^-1/2."""
     half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
     scaled = A.weighted(half)
     assert scaled.sparse is not None
@@ -90,7 +90,7 @@ def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePa
     if residual > 1e-4 * typical:
         warnings.warn(
             f"the sparse eigenproblem of {A.n} samples stopped with a residual of {residual / typical:.1e}; "
-            f"take more neighbors, or fewer components",
+            f"use more neighbors, or fewer components",
             ConvergenceWarning,
             stacklevel=5,
         )
@@ -98,11 +98,11 @@ def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePa
 
 
 Smallest = tuple[np.ndarray, np.ndarray]
-"""Eigenvalues and eigenvectors, the smallest of a matrix."""
+"""Smallest eigenvalues of a matrix and their eigenvectors."""
 
 
 def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest | None:
-    """By Lanczos on 2 I - L / typical: fast where the wanted eigenvalues lie apart; None where they do not."""
+    """Use Lanczos on 2 I - L / typical, which is fast for well-separated eigenvalues; return None if it fails."""
     n = L.shape[0]
     shifted = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda v: 2 * v - L @ v / typical, dtype=np.float64)
     size = min(n - 1, max(60, 3 * count))
@@ -116,20 +116,20 @@ def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generat
 
 
 def _inverted(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest:
-    """By Lanczos on (L + c I)^-1, from a sparse factorization."""
+    """Use Lanczos on (L + c I)^-1 with a sparse factorization."""
     start = rng.standard_normal(L.shape[0])
     return scipy.sparse.linalg.eigsh(scipy.sparse.csc_array(L), count, sigma=-1e-6 * typical, which="LM", v0=start)
 
 
 def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Generator, half: np.ndarray) -> Smallest:
-    """By LOBPCG with an incomplete factorization, from the constant and random vectors."""
+    """Use LOBPCG with an incomplete factorization, starting from the constant and random vectors."""
     n = L.shape[0]
     shifted = scipy.sparse.csc_matrix(L + 1e-2 * typical * scipy.sparse.eye_array(n))
     factor = scipy.sparse.linalg.spilu(shifted, drop_tol=1e-2, fill_factor=4)
     inverse = scipy.sparse.linalg.LinearOperator((n, n), matvec=factor.solve, matmat=factor.solve, dtype=np.float64)
     guess = np.column_stack([1 / half, rng.standard_normal((n, count + 4))])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # `_sparse` warns of the vectors that are kept
+        warnings.simplefilter("ignore", UserWarning)  # `_sparse` warns about the vectors that are returned.
         return scipy.sparse.linalg.lobpcg(L, guess, None, inverse, tol=1e-7 * typical, largest=False, maxiter=500)
 
 
@@ -145,30 +145,30 @@ def _lanczos(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TraceP
 
 @dataclass(frozen=True)
 class EmbeddingFit:
-    """What was found of an embedding."""
+    """Solution of an embedding problem."""
 
     values: np.ndarray  # (k,): eigenvalues, descending
-    coefficients: np.ndarray  # (d, k): of new rows: on features or on kernel columns
-    steps: int = 0  # of the eigenproblem; 0 where it is small
-    converged: bool = True  # whether all pairs have
-    residual: float = 0.0  # the largest of theirs
+    coefficients: np.ndarray  # (d, k): coefficients of new rows, on features or kernel columns
+    steps: int = 0  # steps of the eigensolver, or 0 for small dense problems
+    converged: bool = True  # whether all pairs have converged
+    residual: float = 0.0  # largest residual of the pairs
 
     def unscaled(self) -> EmbeddingFit:
-        """Divide the coordinates of a scaled problem by the roots of their eigenvalues."""
+        """Divide the coordinates of a scaled problem by the square roots of their eigenvalues."""
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
 @dataclass(frozen=True)
 class LinearFit(EmbeddingFit):
-    """f(x) = x W + offset of new rows, W the coefficients."""
+    """Linear embedding f(x) = x W + offset of new rows, where W are the coefficients."""
 
-    offset: np.ndarray = field(kw_only=True)  # (k,): of all rows
+    offset: np.ndarray = field(kw_only=True)  # (k,): constant added to all rows
 
 
 def solve_projected(
     problem: TraceProblem, X: Any, k: int, variance: float | None = None, weights: np.ndarray | None = None
 ) -> LinearFit:
-    """Find the k algebraically largest solutions on weighted rows in memory, in the span of the rows if d > n.
+    """Find the k algebraically largest solutions for weighted rows in memory, within the row space if d > n.
 
     X (n, d); weights (n,)
     """
@@ -199,7 +199,7 @@ def solve_projected(
 
 
 def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
-    """Rank of A = X'T core T'X, whose terms may cancel: judged by their size, beside which what is left may be rounding."""
+    """Compute the rank of A = X'T core T'X relative to the size of its terms, which may cancel."""
     inner = np.asarray(X.T @ form.factor)
     core = 1.0 if form.core is None else float(np.linalg.norm(form.core, 2))
     values = np.abs(scipy.linalg.eigvalsh(A, check_finite=False))
@@ -209,19 +209,19 @@ def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
 def _positive(found: TracePairs) -> TracePairs:
     keep = found.values > 1e-10 * np.abs(found.values).max(initial=0.0)
     if not keep.any():
-        raise UserError("no direction has a positive eigenvalue; change the neighborhoods, or take another method")
+        raise UserError("no direction has a positive eigenvalue; change the neighborhoods, or use another method")
     return TracePairs(found.values[keep], found.vectors[:, keep])
 
 
 def directions(spectrum: np.ndarray, variance: float) -> int:
-    """The fewest of the variances `spectrum` (descending) that hold a share of their sum."""
+    """Return how many of the variances `spectrum` (descending) are needed for a fraction `variance` of their sum."""
     return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
 
 
 def _principal(
     X: Any, mean: np.ndarray | None, variance: float, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Project weighted rows (less `mean`) on their first principal axes.
+    """Project weighted rows (minus `mean`) on their first principal axes.
 
     X (n, d); weights (n,) -> F (n, r); V (d, r) with F = X V
     """
@@ -237,7 +237,7 @@ def _principal(
 
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """(F, V): rows X (less `mean`) = F V', V (d x r) with orthonormal columns, from the n x n Gram matrix of the rows."""
+    """Factor rows X (minus `mean`) = F V' by the n x n Gram matrix; V (d x r) has orthonormal columns."""
     G = X @ X.T
     G = G.toarray() if scipy.sparse.issparse(G) else np.asarray(G)
     if mean is not None:
@@ -252,7 +252,7 @@ def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
 
 
 def row_factor(X: Any, center: bool) -> np.ndarray:
-    """F (n x r, r <= min(n, d)) with F F' = X X', of rows (n x d, dense or CSR) less their mean where they are centered."""
+    """Compute F (n x r, r <= min(n, d)) with F F' = X X' for dense or CSR rows X (n x d), centered if `center`."""
     mean = np.asarray(X.mean(axis=0), np.float64).ravel() if center else None
     if X.shape[1] > X.shape[0]:
         return _row_space(X, mean)[0]
@@ -261,14 +261,14 @@ def row_factor(X: Any, center: bool) -> np.ndarray:
 
 
 DIRECT_ROWS = 8192
-"""Rows up to which a kernel is factorized, wherever its entries are."""
+"""Maximum number of rows for factorizing a kernel, in any storage."""
 
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
-    """Solve a problem from the moments of groups ROWS (F, n x r), LABELS (T, n x q) and, if S has a diagonal, WEIGHTED."""
-    # `weights` of the samples are those that the moments were collected with.
+    """Solve a problem from moments of groups ROWS (F, n x r), LABELS (T, n x q) and, for a diagonal S, WEIGHTED."""
+    # `weights` are the sample weights with which the moments were collected.
     #
-    # Raises ValueError where the problem has fewer than k directions.
+    # Raises ValueError if the problem has fewer than k directions.
     slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
     G = gram[slices[ROWS], slices[ROWS]]
@@ -287,13 +287,13 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.nda
         A = A + _weighted(total, moments, problem.center)
     B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
-    if form.diagonal is None:  # A is semidefinite: what is left over is no direction of the problem
+    if form.diagonal is None:  # A is semidefinite: smaller eigenvalues are floating-point error.
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
 
 def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
-    """X'diag(d)X of the (centered) rows, d of sum `total`."""
+    """Compute X'diag(d)X of the (centered) rows, where d has the sum `total`."""
     slices = moments.slices()
     whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
     if not center:
@@ -304,7 +304,7 @@ def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
 
 
 def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
-    """Eigenvectors Z of S = b F F' + T T' through the Gram matrix of [sqrt(b) F, T], regressed on F."""
+    """Compute eigenvectors Z of S = b F F' + T T' by the Gram matrix of [sqrt(b) F, T], and regress them on F."""
     b = np.sqrt(problem.A.kernel)
     inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if b else T
     cross = np.hstack([b * G, N]) if b else N
@@ -330,10 +330,10 @@ def fit_operator(
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> EmbeddingFit:
-    """Solve a problem from products and solves with the n x n kernel K (centered by the caller where it should be)."""
-    # Where S is T T', all is an eigenproblem of q x q after one product, or one solve, with T; else block Krylov.
-    # With a ridge of 0 the kernel must have full rank (but for the mean that centering takes). Raises ValueError
-    # where it does not, or where the problem has fewer than k directions.
+    """Solve a problem by products and solves with the n x n kernel K; the caller centers K if needed."""
+    # If S is T T', one product or solve with T leads to a q x q eigenproblem; otherwise block Krylov is used. With a
+    # ridge of 0, the kernel must have full rank, except for the mean removed by centering. Raises ValueError if it has
+    # not, or if the problem has fewer than k directions.
     search = Search(K, k, tol, max_steps, random_state)
     if problem.direct or problem.B is not None:
         problem = replace(problem, A=problem.A.absorbed())
@@ -353,13 +353,13 @@ def fit_operator(
 
 
 def applied(form: QuadraticForm, product: LinearMap) -> LinearMap:
-    """B -> S B. `product`: B -> K B; in float64 for a pencil, whose small directions amplify what rounding adds."""
+    """Return the map B -> S B. `product` is B -> K B, in float64 for a pencil, which amplifies rounding."""
     return lambda B: form.apply(B, product)
 
 
 @dataclass(frozen=True)
 class Search:
-    """How eigenvectors are looked for."""
+    """Parameters of the eigenvector search for a kernel K."""
 
     K: Operator
     k: int
@@ -368,14 +368,14 @@ class Search:
     random_state: int | None
 
     def start(self, factor: np.ndarray | None) -> np.ndarray:
-        """Directions of the labels, and random ones that the kernel has smoothed; all without the mean if K has none."""
+        """Return directions of the labels, and random directions smoothed by K; neither has a mean if K has none."""
         n = self.K.n
         known = np.zeros((n, 0)) if factor is None else orthonormalize(factor)[:, : 2 * self.k]
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
     def eigen(self, apply: LinearMap, form: QuadraticForm, inner: LinearMap | None = None) -> Eigenpairs:
-        """Eigenpairs of a map that is made of the kernel and a form; where the kernel's tiles are, if the form allows it."""
+        """Compute eigenpairs of a map made of the kernel and a form, on the workers of its tiles if possible."""
         if inner is None:
             check_rank(self.K.n, self.k)
         start = self.start(form.factor)
@@ -390,12 +390,12 @@ class Search:
 
 
 def _is_factored(form: QuadraticForm) -> bool:
-    """Whether the form is T T' alone."""
+    """Return whether the form is T T' only."""
     return form.is_factor and form.core is None
 
 
 def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
-    """S = T T': q from the q x q matrix T'K T or, with B = w I, T'H T / w, H = K (K + c I)^-1 and w c the ridge."""
+    """Solve S = T T' by the q x q matrix T'K T, or T'H T / w if B = w I, with H = K (K + c I)^-1 and ridge w c."""
     T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
     assert T is not None
     if problem.B is None:
@@ -410,12 +410,12 @@ def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
 
 
 def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
-    """H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
+    """Solve H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
     assert problem.B is not None
     weight = problem.B.identity
     ridge = problem.ridge / weight
     K, S = search.K, applied(problem.A, search.K.product)
-    solves = bool(ridge) or problem.A.factor is not None  # else K^-1 S = b I
+    solves = bool(ridge) or problem.A.factor is not None  # otherwise K^-1 S = b I
     invert = Inverse(K, ridge, search.k) if solves else None
     if invert is not None and ridge:
         pairs = search.eigen(lambda B: B - ridge * invert(B), problem.A, S)
@@ -428,7 +428,7 @@ def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
 
 
 def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
-    """Eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
+    """Compute eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
     form = problem.A
     if _is_factored(form):
         T = form.factor
@@ -439,7 +439,7 @@ def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
         pairs = Eigenpairs(found.values, Z, residuals, [], True)
     else:
         pairs = search.eigen(applied(form, lambda B: search.K @ B), form)
-    if form.factor is None and not problem.ridge:  # kernel PCA: K Z = Z values / b, no solve
+    if form.factor is None and not problem.ridge:  # Kernel PCA: K Z = Z values / b needs no solve.
         return _dual(problem, pairs, pairs.vectors * (form.kernel / pairs.values))
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
 
@@ -452,16 +452,16 @@ def _dual(problem: TraceProblem, pairs: Eigenpairs, alpha: np.ndarray) -> Embedd
 
 
 def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
-    """(K + c I)^-1 B; K^-1 B of a kernel of full rank where c = 0."""
+    """Compute (K + c I)^-1 B, or K^-1 B of a full-rank kernel if c = 0."""
     return Inverse(K, ridge, B.shape[1])(B)
 
 
 class Inverse:
-    """B -> (K + c I)^-1 B, prepared once. `columns`: how many are solved for at a time, to choose the method."""
+    """Map B -> (K + c I)^-1 B, prepared once; `columns`, the right-hand sides per call, determines the method."""
 
-    # Few columns of a large kernel go by conjugate gradients (one factorization costs about n / (6 k) products), and
-    # so do any of one in tiles, of which this process would hold 8 n^2 bytes; they fall back on Cholesky where these
-    # do not converge. c = 0: see `FullRank`.
+    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs about n / (6 k)
+    # products. They are also used for kernels in tiles, because a factor would need 8 n^2 bytes in the client process.
+    # If they do not converge, Cholesky is used. For c = 0, see `FullRank`.
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
@@ -485,23 +485,24 @@ class Inverse:
 
 
 class FullRank:
-    """B -> K^-1 B by a dense float64 Cholesky factorization (8 n^2 bytes); of a centered kernel, beside what that takes.
+    """Map B -> K^-1 B by a dense float64 Cholesky factorization, which needs 8 n^2 bytes; K may be centered.
 
-    Raises ValueError where K lacks full rank in float64: what an inverse would amplify is noise.
+    Raises ValueError if K does not have full rank in float64, because the inverse would amplify noise.
     """
 
     def __init__(self, K: Operator):
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
         if K.null is not None:
-            matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)  # it gets the mean eigenvalue
+            # Centering removes one direction; give it the mean eigenvalue.
+            matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)
         norm = float(np.abs(matrix).sum(axis=0).max())
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
         condition = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")[0] if info == 0 else 0.0
         if condition < n * np.finfo(float).eps:
             raise UserError(
-                f"the kernel of {n} samples does not have full rank (reciprocal condition {condition:.0e}), and its inverse "
-                f"would be noise; raise gamma (or the ridge) above 0, or narrow the kernel"
+                f"the kernel of {n} samples does not have full rank (reciprocal condition {condition:.0e}), so "
+                f"its inverse would be noise; set gamma (or the ridge) above 0, or use a smaller bandwidth"
             )
         self._factor = factor
 

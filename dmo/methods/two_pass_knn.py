@@ -1,7 +1,8 @@
-"""2PKNN: annotation from neighborhoods that hold some of the nearest samples with every label.
+"""2PKNN: annotation from neighborhoods that contain some of the nearest samples of every label.
 
-First pass: of the training samples with label l, the k nearest to x; T is the union over l, in which rare labels are
-present as frequent ones are. Second pass: the labels of T, weighted by distance,
+First pass: for each label l, select the k training samples with label l that are nearest to x. T is the union over l,
+in which rare labels are as well represented as frequent ones. Second pass: average the labels of T, weighted by
+distance,
 
     score_l(x) = sum_{i in T} w_i y_il / sum_{i in T} w_i,   w_i = exp(-omega d(x, i)).
 
@@ -25,7 +26,7 @@ from dmo.parameters import parametrized
 
 
 def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: float) -> np.ndarray:
-    """Label scores of samples.
+    """Compute label scores of samples from their distances to the training samples.
 
     distances (m, n); Y (n, L) -> (m, L)
     """
@@ -39,41 +40,42 @@ def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: flo
             near[:, members] = True
     exponent = np.where(near & np.isfinite(distances), -sharpness * distances, -np.inf)
     most = exponent.max(axis=1, keepdims=True)
-    weight = np.exp(exponent - np.where(np.isfinite(most), most, 0.0))  # the nearest has weight 1: no sum underflows
+    weight = np.exp(exponent - np.where(np.isfinite(most), most, 0.0))  # Weight 1 for the nearest avoids underflow.
     total = weight.sum(axis=1, keepdims=True)
     return (weight @ Y.astype(weight.dtype)) / np.where(total > 0, total, 1.0)
 
 
 @parametrized
 class TwoPassKNN(DistanceAnnotator):
-    """Two-pass nearest neighbors (2PKNN): the nearest with every label, then the labels of these, weighted by distance.
+    """Two-pass nearest neighbors (2PKNN): distance-weighted labels of the nearest training samples of each label.
 
-    A rare label has as many neighbors as a frequent one, which raises the recall of rare labels.
+    Rare labels have as many neighbors as frequent labels, which increases their recall.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=4
-        Neighbors with each label.
+        Number of neighbors for each label.
     sharpness : float, default=40.0
-        omega of the weights exp(-omega sum_v w_v d_v), at least 0.
+        Parameter omega of the weights exp(-omega sum_v w_v d_v), at least 0.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        w_v, scaled to sum 1; None: equal ones. "tagprop" and "alignment" learn them, see `MultiViewRidge`.
+        View weights w_v, scaled to sum 1. None means equal weights. "tagprop" and "alignment" learn them; see
+        `MultiViewRidge`.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        From scores to decisions, learned from the scores that a training sample gets from the others.
+        Rule that turns scores into decisions, learned from leave-one-out scores of the training samples.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     view_weights_ : dict of str to float
-        w_v.
+        View weights w_v.
     labels_ : ndarray of shape (n, L), uint8
         Labels of the training samples.
     rule_ : ScoreRule
-        Which labels a training sample carries.
+        Rule that maps raw scores to the scores that rank labels.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Class labels, or label names.
 
     References
     ----------

@@ -1,20 +1,20 @@
-"""Weights of views: given, equal, by alignment, learned from distances, or of every target; and the kernel of the product.
+"""Weights of views: given, equal, learned by alignment or from distances, or per target; and the product kernel.
 
-Weights of views by centered alignment: the sum of kernels that is nearest in direction to that of the labels.
-
-With kernels A_v and the label kernel T = Y Y', both centered by H, w >= 0 maximizes the cosine <sum_v w_v HA_vH, HTH>;
-up to its scale it is the minimum of w'M w - 2 w'a with M_uv = <HA_uH, HA_vH> and a_v = <HA_vH, HTH>, a problem of
-nonnegative least squares. Here A_v = -d_v, the negative distances: sum_v w_v d_v is what a product kernel is made of.
+Centered alignment chooses view weights so that the weighted sum of kernels has the direction closest to the label
+kernel. With kernels A_v and the label kernel T = Y Y', both centered by H, w >= 0 maximizes the cosine <sum_v w_v
+HA_vH, HTH>. Up to its scale, w minimizes w'M w - 2 w'a with M_uv = <HA_uH, HA_vH> and a_v = <HA_vH, HTH>, a nonnegative
+least squares problem. Here A_v = -d_v, the negative distances, because a product kernel depends on sum_v w_v d_v.
 
 Source: Cortes, Mohri, Rostamizadeh 2012, proposition 9 (alignf).
 
-Weights of every target, sum_v w_lv K_v with a ridge c_l of its own: candidates w are drawn, and each is scored for all targets
-at once by one eigendecomposition. Generalized cross-validation takes the ridge, and the squared left-out error, which has a
-closed form, the candidate; moments of factor rows know no rows, so that generalized cross-validation takes both (la Tour,
-Eickenberg, Nunez-Elizalde, Gallant 2022, NeuroImage 264, draw as many and score them by folds). The draws are few; the
-candidates after them take the best weights of some target to where its likelihood as a
-Gaussian process grows: with P = (K + c I)^-1 and a = P y, w_v is multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P),
-which is 1 where that is stationary (Zhou, Hu, Zhou, Lange 2019, equation 5, has the power 1/2).
+Weights per target use kernels sum_v w_lv K_v with one ridge c_l per target. Candidates w are drawn at random, and one
+eigendecomposition scores each of them for all targets. Generalized cross-validation selects the ridge, and the squared
+leave-one-out error, which has a closed form, selects the candidate. Moments of factor rows contain no single rows, so
+generalized cross-validation selects both. (la Tour, Eickenberg, Nunez-Elizalde, Gallant 2022, NeuroImage 264, draw
+candidates in the same way and score them by cross-validation folds.) Only a few candidates are drawn. Later candidates
+change the best weights of one target to increase its likelihood as a Gaussian process. With P = (K + c I)^-1 and a = P
+y, w_v is multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P). This factor is 1 at a stationary point (Zhou,
+Hu, Zhou, Lange 2019, equation 5, uses the power 1/2).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 
 
 def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -> np.ndarray:
-    """Weights of views from their distances, in one pass.
+    """Compute the weights of views from blocks of their distances, in one pass.
 
     blocks (V, rows, n); Y (n, L) -> (V,)
     """
@@ -51,7 +51,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     with_labels: np.ndarray = np.zeros(())
     parts = []
     for where, d in blocks:
-        a = 1.0 - np.asarray(d, np.float32)  # the mean is taken off before the squares: float32 keeps its digits
+        a = 1.0 - np.asarray(d, np.float32)  # Subtract the mean before squaring to preserve float32 precision.
         flat = a.reshape(len(a), -1)
         products = products + (flat @ flat.T).astype(np.float64)
         with_labels = with_labels + np.array([np.vdot(centered[where], part @ centered) for part in a], np.float64)
@@ -61,7 +61,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     M = products - 2 / n * sums @ sums.T + np.outer(total, total) / n**2
     scale = np.sqrt(np.maximum(np.diagonal(M), np.finfo(float).tiny))
     M, a = M / np.outer(scale, scale), with_labels / scale
-    # a ridge for views that repeat each other
+    # Add a small ridge, because views may be duplicates of each other.
     root = scipy.linalg.cholesky(M + 1e-8 * np.eye(len(M)))
     found, _ = scipy.optimize.nnls(root, scipy.linalg.solve_triangular(root, a, trans="T"))
     weights = found / scale
@@ -70,24 +70,24 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
 
 
 PER_TARGET = "per-target"
-"""Weights of every label or target by itself: of the kernels of a ridge regression."""
+"""Option for separate kernel weights of each label or target of a ridge regression."""
 SEARCHED = 1500
-"""Samples among which they are searched, at most; of moments columns."""
-_DRAWN, _MOVED, _MOST = 20, 20, 160  # candidates that are drawn, and after them moved: so many a view, at most so many
-_CONCENTRATIONS = (0.1, 1.0)  # of the Dirichlet draws in turn
-_RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # ridges, by the mean diagonal entry of the kernel
-_ROUNDING = 1e-5  # of moments, relative to the columns' lengths
-_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # of a move; how it is blurred; what a view of weight 0 starts again from
+"""Maximum number of samples for the search of these weights, or of columns of moments."""
+_DRAWN, _MOVED, _MOST = 20, 20, 160  # drawn candidates; then moved candidates per view, and their maximum number
+_CONCENTRATIONS = (0.1, 1.0)  # concentrations of the Dirichlet draws, used alternately
+_RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # ridges relative to the mean diagonal entry of the kernel
+_ROUNDING = 1e-5  # rounding error of moments relative to the column lengths
+_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # power of a move; its random noise; restart value of views of weight 0
 
 
 @dataclass
 class _TargetSearch:
-    """The best weights and ridge of every target so far, of kernels of mean diagonal 1. weights (L, V)"""
+    """Best weights and ridge of every target so far, for kernels with mean diagonal 1. weights (L, V)"""
 
     weights: np.ndarray
     ridges: np.ndarray  # (L,)
-    errors: np.ndarray  # (L,): squared, left out
-    scale: np.ndarray  # (V,): what the kernels have been divided by
+    errors: np.ndarray  # (L,): squared leave-one-out errors
+    scale: np.ndarray  # (V,): factors by which the kernels have been divided
 
     @classmethod
     def _begun(cls, n_labels: int, scale: np.ndarray, *given: Any) -> Self:
@@ -95,15 +95,15 @@ class _TargetSearch:
 
     @property
     def moving(self) -> np.ndarray:
-        """Numbers of the targets that are not 0."""
+        """Indices of the targets that are not all zero."""
         raise NotImplementedError
 
     def score(self, w: np.ndarray) -> None:
-        """Keep a candidate for the targets that it suits better than those before."""
+        """Evaluate a candidate, and keep it for the targets that it improves."""
         raise NotImplementedError
 
     def moved(self, target: int) -> np.ndarray:
-        """Candidate near the weights of a target, where its likelihood is larger."""
+        """Propose a candidate near the weights of a target with a larger likelihood."""
         raise NotImplementedError
 
     def _keep(self, w: np.ndarray, ridges: np.ndarray, errors: np.ndarray) -> None:
@@ -113,15 +113,15 @@ class _TargetSearch:
 
 @dataclass
 class KernelSearch(_TargetSearch):
-    """From kernels (V, n, n), by leave-one-out; Y (n, L), centered like the kernels where `center`."""
+    """Search with kernels (V, n, n) by leave-one-out errors; Y (n, L) is centered like the kernels if `center`."""
 
     kernels: np.ndarray
     Y: np.ndarray
-    center: bool  # whether a mean is learned beside
+    center: bool  # whether the regression has an intercept
 
     @classmethod
     def of(cls, kernels: np.ndarray, Y: np.ndarray, center: bool) -> Self:
-        """Scale kernels, and begin.
+        """Scale the kernels and start a search.
 
         kernels (V, n, n); Y (n, L)
         """
@@ -137,7 +137,7 @@ class KernelSearch(_TargetSearch):
         spectrum = Spectrum(Dense(np.tensordot(w, self.kernels, 1)))
         values, vectors = spectrum.values.clip(min=0.0), spectrum.vectors
         c = max(float(values.mean()), np.finfo(float).tiny) * _RATIOS
-        left = c[:, None] / (values + c[:, None])  # (R, n): shares of the residuals in the eigenvectors' coordinates
+        left = c[:, None] / (values + c[:, None])  # (R, n): residual fractions in the coordinates of the eigenvectors
         Z = vectors.T @ self.Y
         best = (left**2 @ Z**2 / (left.sum(axis=1) - mean)[:, None] ** 2).argmin(axis=0)
         rows = left @ np.square(vectors).T - mean / n
@@ -154,21 +154,21 @@ class KernelSearch(_TargetSearch):
 
 @dataclass
 class MomentSearch(_TargetSearch):
-    """From moments of factor rows F_v, by generalized cross-validation: no row is read again."""
+    """Search with moments of factor rows F_v by generalized cross-validation, without reading rows again."""
 
-    # With D^2 the columns' weights, K = F D^2 F' has the eigenvalues s of D F'F D = U s U' and zeros. With z = U'D F'y the
+    # With column weights D^2, K = F D^2 F' has the eigenvalues s of D F'F D = U s U', and zeros. With z = U'D F'y, the
     # residual of y is y'y - sum z^2 (1 + c / (s + c)) / (s + c), and D F'P F D = I - c (D F'F D + c I)^-1.
 
     gram: np.ndarray  # (R, R): F'F of all views, scaled
     products: np.ndarray  # (R, L): F'Y
     squares: np.ndarray  # (L,): y'y
-    view: np.ndarray  # (R,): of which view a column is
+    view: np.ndarray  # (R,): index of the view of each column
     n: float
     center: bool
 
     @classmethod
     def of(cls, moments: Moments, center: bool) -> Self:
-        """Center and scale moments, and begin; of more than `SEARCHED` columns the directions of most variance serve."""
+        """Center and scale moments, and start a search; above `SEARCHED` columns, use the largest principal axes."""
         views, labels = [name for name in moments.widths if name != LABELS], moments.slices()[LABELS]
         system = MomentSystem.of(moments, dict.fromkeys(views, 1.0), center)
         wide, gram = system.rows, system.gram
@@ -201,7 +201,8 @@ class MomentSearch(_TargetSearch):
         c = max(float(values.sum() / self.n), np.finfo(float).tiny) * _RATIOS
         shifted = values + c[:, None]
         squares = (vectors.T @ (d * self.products[used])) ** 2
-        # a residual below the rounding of float32 products says nothing, and would win where few degrees are free
+        # Residuals below the rounding error of float32 products are meaningless; they would win if few degrees are
+        # free.
         residuals = self.squares - (1 + c[:, None] / shifted) / shifted @ squares
         residuals = np.maximum(residuals, _ROUNDING * self.squares)
         free = self.n - (values / shifted).sum(axis=1) - (1.0 if self.center else 0.0)
@@ -227,9 +228,9 @@ def _positive(scale: np.ndarray) -> np.ndarray:
 
 
 def target_weights(found: KernelSearch | MomentSearch, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Search the weights of the views' kernels, and the ridge, of every target.
+    """Search kernel weights of the views and a ridge for every target.
 
-    -> (L, V), of sum 1; (L,)
+    -> weights (L, V) with sum 1; ridges (L,)
     """
     count, rng = len(found.scale), np.random.default_rng(random_state)
     for w in [np.full(count, 1 / count), *np.eye(count)] if count > 1 else np.ones((1, 1)):
@@ -248,29 +249,29 @@ def target_weights(found: KernelSearch | MomentSearch, random_state: int | None)
 
 
 LEARNERS = ("tagprop", "alignment")
-"""Weights that are learned, by name."""
+"""Names of methods that learn weights."""
 
 
 def learns(given: Any) -> bool:
-    """Tell whether weights are learned."""
+    """Return whether weights are learned."""
     return isinstance(given, str) and given in LEARNERS
 
 
 def given_weights(given: Mapping[str, float] | Sequence[float] | str | None, views: Sequence[str]) -> dict[str, float]:
-    """Spread weights that are given over views."""
+    """Convert given weights to one weight per view, with sum 1."""
     if isinstance(given, str) and given != "equal":
         raise UserError(f"weights = {given!r}; known: a weight per view, {', '.join(map(repr, ('equal', *LEARNERS)))}")
     found = per_view("weights", 1.0 if given is None or isinstance(given, str) else given, views, NOT_NEGATIVE)
     total = sum(found.values())
     if not total > 0:
-        raise UserError(f"weights {found} are all zero; give at least one view a positive weight")
+        raise UserError(f"weights {found} are all zero; set a positive weight for at least one view")
     return {view: weight / total for view, weight in found.items()}
 
 
 def view_weights(
     given: Mapping[str, float] | Sequence[float] | str | None, near: ViewDistances, Y: np.ndarray
 ) -> dict[str, float]:
-    """Take the weights of views, or learn them.
+    """Return the given weights of views, or learn them.
 
     Y (n, L)
     """
@@ -295,7 +296,7 @@ def view_weights(
 def weighed_views(
     given: ProductKernel, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Look up the distance of every view, and its weight, which labels may teach.
+    """Return the distance and the weight of every view; weights may be learned from the labels.
 
     views (n, d); Y (n, L)
     """
@@ -306,6 +307,6 @@ def weighed_views(
 
 
 def product_kernel(distances: Mapping[str, str], weights: Mapping[str, float], gamma: float) -> MultiKernel:
-    """Make the kernel exp(-gamma sum_v w_v d_v), every d_v divided by its mean over the training samples."""
+    """Return the kernel exp(-gamma sum_v w_v d_v), where each d_v is divided by its mean over the training samples."""
     used = {view: weight for view, weight in weights.items() if weight > 0}
     return MultiKernel({view: distance_kernel(distances[view], gamma) for view in used}, used, "product")

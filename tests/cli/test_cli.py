@@ -438,7 +438,7 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
     command = "fit", "kgha", work / "f.zarr", tmp_path / "m.zarr", "--overwrite"
     (line,) = run(*command).stderr.strip().split("\n")
     assert line.startswith(f"KGHA on {N_TRAIN} samples of split train; kernels rbf (shape)")
-    assert "engine exact (2 kernels of 90 x 90 with factors take 253.1 KiB, " in line
+    assert "engine exact (2 kernels of 90 x 90 with factors need 253.1 KiB, " in line
     said = run(*command, "-v")
     assert "solve: cholesky" in said.stderr
     assert "kernels and factors" in said.stderr

@@ -360,13 +360,13 @@ def test_the_plan_gives_the_reason_by_which_the_fit_chooses(caplog):
         model.fit(X, np.eye(2)[np.arange(60) % 2])
     said = next(text for text in caplog.messages if text.startswith("kernels "))
     assert said.partition(", ")[0] == f"kernels {found.storage}: {found.reason.partition(', ')[0]}"
-    assert found.reason.startswith("1 kernel of 60 x 60 with factors take ")
+    assert found.reason.startswith("1 kernel of 60 x 60 with factors need ")
 
 
 def test_plan_compares_engines_and_grows_with_samples(store):
     few = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--json"]).stdout)
     many = json.loads(RUN.invoke(app, ["plan", "kgha", store, "--samples", "10000000", "--json"]).stdout)
-    assert few["auto"].startswith("exact (4 kernels of 1200 x 1200 with factors take ")
+    assert few["auto"].startswith("exact (4 kernels of 1200 x 1200 with factors need ")
     assert many["auto"].startswith("the better of Nystrom and MEKA at rank 1000 (4 kernels of ")
     assert set(few["plans"]) == {"exact", "nystrom", "meka"}
     exact, low = (many["plans"][name]["kernel_bytes"] for name in ("exact", "nystrom"))

@@ -186,7 +186,7 @@ def test_weights_of_views_tell_noise_from_signal(kind, weights):
 
 def test_parts_that_do_not_go_together_are_refused(halves):
     old, Y, *_ = halves
-    with pytest.raises(UserError, match="known: 'l1', 'l2', 'chi2'"):
+    with pytest.raises(UserError, match="expected one of 'l1', 'l2', 'chi2'"):
         TagProp("l3").fit(old, Y)
     with pytest.raises(UserError, match="distances name the view 'nose'"):
         MultiViewRidge("product", distances={"nose": "l1"}).fit(old, Y)

@@ -453,7 +453,7 @@ NAN = np.where(np.arange(40).reshape(20, 2) == 5, np.nan, 1.0)
     [
         ({"n_neighbors": 21}, None, "n_neighbors = 21, but there are 20 samples; pass n_neighbors <= 20"),
         ({"n_neighbors": 1}, None, "n_neighbors = 1; needs a whole number of at least 2"),
-        ({"epsilon": 0.0}, None, "epsilon must be a positive number, got 0.0; for no tube take loss='l1'"),
+        ({"epsilon": 0.0}, None, "epsilon must be a positive number, got 0.0; for epsilon 0 use loss='l1'"),
         ({"epsilon": -1}, None, "epsilon must be a positive number"),
         ({"C": 0}, None, "C = 0; needs a positive number"),
         ({"C": np.nan}, None, "C = nan; needs a positive number"),
