@@ -223,7 +223,8 @@ def target_weights(case: Case) -> Pair:
 def class_weights(case: Case) -> Pair:
     y = np.where(data()["signal"][:N, 0] > 0.8, "rare", "often")
     each = {"rare": 3.0, "often": 1.0}
-    options = {"intercept": True} | case.by_kernel("linear")  # without a bandwidth, which sample weights alone change
+    own = {"intercept": True} if "intercept" in case.parameters else {}
+    options = own | case.by_kernel("linear")  # without a bandwidth, which sample weights alone change
     found = case.fit(y=y, model=case.model(class_weight=each, **options))
     by_hand = case.fit(y=y, model=case.model(**options), sample_weight=np.array([each[name] for name in y]))
     return case.says(found), case.says(by_hand), 1e-6

@@ -25,6 +25,7 @@ from dmo.inputs.data import (
     read_complete,
     read_labels,
     read_some,
+    with_class_weights,
 )
 from dmo.inputs.label_rows import (
     EntryRows,

@@ -22,7 +22,6 @@ from dmo.fit.fitted_views import SOLVED_ROWS, Groups
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.inputs import (
-    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     ClassWeight,
@@ -167,7 +166,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
         "kernel__gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
         "targets": one_of("auto", "labels", "real"),
-        "class_weight": CLASS_WEIGHT,
     }
 
     kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
@@ -219,12 +217,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         learned = is_product(self.kernel) and learns(self._product.weights)
         data = read_labels(self, views, y, weights, {"learning weights": learned}, passive=True)
-        if self.class_weight is not None and self.multilabel_:
-            raise UserError(
-                "class_weight of KGHA is for a vector of classes, since a space sees all labels of a sample at once; weigh "
-                "samples, or take MultiViewRidge"
-            )
-        if learned and not data.complete:
+        if learned and not (data.complete and self.class_weight is None):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )

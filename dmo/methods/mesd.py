@@ -12,6 +12,7 @@ from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     COUNT,
     FLAG,
+    ClassWeight,
     Data,
     Inputs,
     Need,
@@ -69,6 +70,7 @@ class MESD(DecodingProjection):
     %(decoder)s
     %(random_state)s
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -118,6 +120,7 @@ class MESD(DecodingProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the projection.
@@ -159,8 +162,8 @@ class MESD(DecodingProjection):
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(
-                f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight; repeat rows, or take "
-                f"one of {', '.join(SCATTERS)}, weighted=False"
+                f"method {self.method!r}{' with weighted=True' * self.weighted} takes no sample_weight and no class_weight; "
+                f"repeat rows, or take one of {', '.join(SCATTERS)}, weighted=False"
             )
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 

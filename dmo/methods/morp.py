@@ -18,6 +18,7 @@ from dmo.inputs import (
     FLAG,
     NOT_NEGATIVE,
     SHARE,
+    ClassWeight,
     Data,
     Inputs,
     LabelRows,
@@ -144,6 +145,7 @@ class MORP(RegularizedProjection):
     %(decoder)s
     %(random_state)s
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -192,6 +194,7 @@ class MORP(RegularizedProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.
@@ -263,6 +266,7 @@ class MLSI(RegularizedProjection):
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
         What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
+    %(class_weight)s
 
     Attributes
     ----------
@@ -319,6 +323,7 @@ class MLSI(RegularizedProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "none"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.

@@ -321,6 +321,9 @@ _PARAGRAPHS = {
     Learned from out-of-fold scores of the training samples (four further fits), what ranks the labels. None: the scores
     do, as `Scores` says; what its `label_sets` are learned from is one further fit on at most 2000 samples, of at most
     1000 samples four to ten fits, each on other folds.""",
+    "class_weight": """class_weight : {"balanced"}, dict of class to float, or None, default=None
+    Of a vector of classes: the factor by which the weights of a class's samples are multiplied; "balanced": inversely
+    proportional to its frequency. Scales and decoders are learned without class weights.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
     Distance by which neighbors are sought.""",
 }

@@ -41,7 +41,6 @@ from dmo.fit.functions import FactorExpansion, above, added, load_expansions, sh
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
-    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     POSITIVES,
@@ -222,6 +221,7 @@ class MultiViewRidge(Incremental, Annotator):
     """
 
     _centers = True
+    _weighs_labels = True
     _lacks_rows = True
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
@@ -230,7 +230,6 @@ class MultiViewRidge(Incremental, Annotator):
         "intercept": FLAG,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
-        "class_weight": CLASS_WEIGHT,
     }
 
     kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
@@ -310,7 +309,7 @@ class MultiViewRidge(Incremental, Annotator):
         data = read_labels(self, views, y, weights, dense)
         self.__dict__.pop("pass_", None)
         self._check_label_ridges(data)
-        if learned and not data.complete:
+        if learned and not (data.complete and self.class_weight is None):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give them"
             )
@@ -774,7 +773,7 @@ class MultiViewRidge(Incremental, Annotator):
         return any(np.ndim(c) for c in own)
 
     def _check_label_ridges(self, data: Data) -> None:
-        if not data.complete and self._ridge_by_label:
+        if self._ridge_by_label and not (data.complete and self.class_weight is None):
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, lin
 from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
 from dmo.inputs import (
     POSITIVE,
+    ClassWeight,
     Data,
     Inputs,
     Need,
@@ -413,6 +414,7 @@ class CoupledSVR(OutputSVR):
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -464,6 +466,7 @@ class CoupledSVR(OutputSVR):
     random_state: int | None = 0
     target_scale: Literal["auto", "standard", "none"] = "auto"
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

@@ -26,6 +26,7 @@ from dmo import (
     MESD,
     MLSI,
     MORP,
+    CoupledSVR,
     Exact,
     HomogeneityAnalysis,
     Krylov,
@@ -515,6 +516,39 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
         found.set_params(class_weight={"lake": 2.0}).fit(VIEWS, y)
 
 
+WEIGHED = [
+    MORP(RBF(3.0), n_components=2, prepare="none"),
+    MORP(RBF(3.0), n_components=2, prepare="none", approximation=WHOLE),
+    MLSI(n_components=2),
+    MESD("fda", n_components=1, prepare="none"),
+    MESD("mmc", n_components=2, kernel=RBF(3.0), prepare="none"),
+    CoupledSVR(RBF(3.0), C=0.1, tol=1e-8, prepare="none"),
+]
+
+
+@pytest.mark.parametrize("model", WEIGHED, ids=lambda model: f"{type(model).__name__} {model.approximation}"[:12])
+def test_class_weights_multiply_sample_weights(model: Any, tmp_path: Path) -> None:
+    X, new = VIEWS["a"], NEW["a"]
+    y = np.array(["sea", "sky", "tree"])[(X[:, 0] > 2).astype(int) + (X[:, 1] > 3)]
+    repeated = np.repeat(y, WEIGHTS.astype(int))
+    balanced = dict(zip(CLASSES, compute_class_weight("balanced", classes=CLASSES, y=repeated), strict=True))
+    for given, by_class in (("balanced", balanced), ({"sky": 2.0, "tree": 0.5}, {"sea": 1.0, "sky": 2.0, "tree": 0.5})):
+        found = clone(model).set_params(class_weight=given).fit(X, y, sample_weight=WEIGHTS)
+        wanted = clone(model).fit(X, y, sample_weight=WEIGHTS * np.array([by_class[name] for name in y]))
+        assert_allclose(found.decision_function(new), wanted.decision_function(new), atol=2e-6)
+        plain = clone(model).fit(X, y, sample_weight=WEIGHTS)
+        assert np.abs(found.decision_function(new) - plain.decision_function(new)).max() > 1e-3
+    found.save(str(tmp_path / "m.zarr"))
+    assert dmo.load(str(tmp_path / "m.zarr")).class_weight == given
+    with pytest.raises(UserError, match="class_weight is for a vector of classes"):
+        found.fit(X, Y)
+    with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
+        found.set_params(class_weight={"lake": 2.0}).fit(X, y)
+    with pytest.raises(UserError, match="class_weight is 0 for all samples"):
+        found.set_params(class_weight=dict.fromkeys(CLASSES, 0.0)).fit(X, y)
+
+
+CLASSES = np.array(["sea", "sky", "tree"])
 ENTRIES = np.random.default_rng(3).choice([0.0, 0.2, 1.0, 30.0], Y.shape, p=[0.2, 0.3, 0.3, 0.2])
 
 
@@ -562,7 +596,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
     ridge = MultiViewRidge("linear")
     for model, y, weights, sentence in (
         (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge of dense labels takes"),
-        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA is for a vector of classes"),
+        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight is for a vector of classes"),
         (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
         (ridge, Y, {"labels": -ENTRIES}, "weights are finite numbers of at least 0"),
         (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
@@ -574,7 +608,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
 def test_neighbors_take_no_weights() -> None:
     with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
-    with pytest.raises(UserError, match="method 'fda' with weighted=True takes no sample_weight; repeat rows, or take"):
+    with pytest.raises(UserError, match="method 'fda' with weighted=True takes no sample_weight and no class"):
         MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)
 
 
