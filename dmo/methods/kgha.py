@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from dmo.blocks import Rows
+from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import LeftOut
 from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
@@ -160,6 +161,7 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     _centers = True
     _product = Part(ProductKernel, "kernel")
+    _by_scores = Part(Scores, "decoder")
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
@@ -221,7 +223,6 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
-        self.__dict__.pop("pass_", None)
         return data
 
     def _learn(self, data: Data) -> LeftOut:
@@ -430,13 +431,11 @@ class KGHA(Incremental, Annotator, HomogeneityEmbedding):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = super()._arrays()
-        kept, kept_meta = self._pass_arrays()
         meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
-        return arrays | {"decoder": self.decoder_} | kept, meta | kept_meta
+        return arrays | {"decoder": self.decoder_}, meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
         self.decoder_ = arrays["decoder"]
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])
-        self._restore_pass(arrays, meta)

@@ -39,17 +39,17 @@ from dmo.inputs import (
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.filling import filled_labels
 from dmo.methods.options import Decoder, Engine, KernelSpec, LinearEngine
-from dmo.methods.projection import DecodingProjection
+from dmo.methods.projection import IncrementalProjection
 from dmo.methods.projector import FORMS, Form, FormTask, ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options
 from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import Part, parametrized
 
 
-class RegularizedProjection(DecodingProjection):
+class RegularizedProjection(IncrementalProjection):
     """A projection that keeps the inputs and predicts the outputs, which it can score."""
 
-    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
+    _needs: ClassVar[dict[str, Need]] = IncrementalProjection._needs | {
         "mixing": SHARE,
         "ridge": NOT_NEGATIVE,
         "n_components": COUNT,
@@ -81,19 +81,27 @@ class RegularizedProjection(DecodingProjection):
         """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""
         raise NotImplementedError
 
+    def _task(self) -> FormTask:
+        _, center, scaled = self._form()
+        return FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
+
+    @property
+    def _factors(self) -> tuple[Any, bool]:
+        options, center, _ = self._form()
+        return options.kernel, center
+
     def _learn(self, data: Data) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
-        (view, source), weights, (options, center, scaled) = data.only, data.often, self._form()
+        (view, source), weights, options = data.only, data.often, self._form()[0]
         k = count_components(self.n_components, 1, data.n, data.n)
         labels, V = directions(data.Y, k, options.random_state)
         if data.known is not None:
             engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
             regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
             labels = filled_labels(regression, {view: source}, labels, data.known, data.weights)
-        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
         classes = self._scores_labels and not self.multilabel_
         learn = self._learner if classes else None
-        self._keep(project(task, view, source, labels, k, options, weights, learn))
+        self._keep(project(self._task(), view, source, labels, k, options, weights, learn))
         if classes and not hasattr(self, "decoder_"):
             self._fit_decoder(view, source, labels, weights)
         if V is not None:

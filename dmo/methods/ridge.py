@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
-from dmo.decide.decoders import aside_samples
+from dmo.decide.decoders import Scores, aside_samples
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
     LeftOut,
@@ -84,7 +84,7 @@ from dmo.methods.view_weights import (
     target_weights,
     weighed_views,
 )
-from dmo.parameters import parametrized
+from dmo.parameters import Part, parametrized
 from dmo.progress import stage
 from dmo.threads import single_blas
 
@@ -222,6 +222,7 @@ class MultiViewRidge(Incremental, Annotator):
 
     _centers = True
     _weighs_labels = True
+    _by_scores = Part(Scores, "decoder")
     _lacks_rows = True
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
@@ -307,7 +308,6 @@ class MultiViewRidge(Incremental, Annotator):
             "a product of kernels": is_product(self.kernel) or self.combine == "product",
         }
         data = read_labels(self, views, y, weights, dense)
-        self.__dict__.pop("pass_", None)
         self._check_label_ridges(data)
         if learned and not (data.complete and self.class_weight is None):
             raise UserError(
