@@ -26,6 +26,7 @@ from dmo.inputs.data import (
     read_labels,
     read_some,
     with_class_weights,
+    with_unknown,
 )
 from dmo.inputs.label_rows import (
     EntryRows,

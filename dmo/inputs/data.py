@@ -261,6 +261,15 @@ def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, weights: Sample
     return Data.of(views, Y, weights, None if known.all() else known[:, None], passive=True)
 
 
+def with_unknown(views: Mapping[str, Rows], Y: Any, known: Any, weights: SampleWeights | None) -> Data:
+    """Labels or outputs, 0 where they are unknown; samples without any known one count as well, because they are imputed."""
+    if known is None:
+        return Data.of(views, densified(Y), weights)
+    known = np.asarray(densified(known), bool)
+    data = Data.of(views, np.where(known, densified(Y), 0), weights, known, passive=True)
+    return replace(data, known=known)
+
+
 def read_labels(
     estimator: Any,
     views: Mapping[str, Rows],

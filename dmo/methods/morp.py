@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,7 +12,6 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.fit.krylov import Krylov
 from dmo.inputs import (
     COUNT,
     FLAG,
@@ -37,12 +36,11 @@ from dmo.inputs import (
     sample_count,
 )
 from dmo.labels.label_kernels import LabelKernel
-from dmo.methods.filling import filled_labels
+from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder, Engine, KernelSpec, LinearEngine
 from dmo.methods.projection import IncrementalProjection
 from dmo.methods.projector import FORMS, Form, FormTask, ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options
-from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import Part, parametrized
 
 
@@ -95,10 +93,8 @@ class RegularizedProjection(IncrementalProjection):
         (view, source), weights, options = data.only, data.often, self._form()[0]
         k = count_components(self.n_components, 1, data.n, data.n)
         labels, V = directions(data.Y, k, options.random_state)
-        if data.known is not None:
-            engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
-            regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
-            labels = filled_labels(regression, {view: source}, labels, data.known, data.weights)
+        how = options.kernel, options.approximation, options.random_state
+        labels = complete_labels(replace(data, Y=labels), *how).Y
         classes = self._scores_labels and not self.multilabel_
         learn = self._learner if classes else None
         self._keep(project(self._task(), view, source, labels, k, options, weights, learn))
