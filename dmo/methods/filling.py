@@ -35,7 +35,7 @@ def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: i
     """Replace unknown labels by predictions of ridge regressions with the kernel and engine of a method."""
     if data.known is None:
         return data
-    engine = "auto" if isinstance(approximation, Krylov) else approximation
+    engine: Any = "auto" if isinstance(approximation, Krylov) else approximation
     regression = MultiViewRidge(kernel, approximation=engine, random_state=random_state)
     return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, Subset, rows
 from dmo.decide.decoders import Scores
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import fit_maps, is_exact
 from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
@@ -275,6 +275,9 @@ class OutputSVR(Annotator):
             self.label_names_ = names
         refuse_for_real(self)
         known = ~np.isnan(outputs)
+        nowhere = np.flatnonzero(~known.any(axis=0))
+        if nowhere.size:
+            raise TooFewSamples(f"output {nowhere[0]} is unknown in all samples; leave it out")
         return with_unknown(views, outputs, None if known.all() else known, weights)
 
     def _learn(self, data: Data) -> None:
