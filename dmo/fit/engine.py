@@ -117,7 +117,11 @@ class LowRankPass:
         return self.total.mean()[self.total.slices()[LABELS]]
 
     def extended(
-        self, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None, weights: np.ndarray | None = None
+        self,
+        views: Mapping[str, Rows],
+        Y: np.ndarray | None,
+        random_state: int | None,
+        weights: np.ndarray | None = None,
     ) -> LowRankPass:
         """Add new rows, divided over the same number of folds.
 
@@ -125,7 +129,7 @@ class LowRankPass:
         """
         seed = None if random_state is None else [random_state, int(self.total.n)]
         new = pass_of(self.maps, views, Y, len(self.folds), seed, weights).folds
-        old = [part.widened(LABELS, Y.shape[1]) for part in self.folds]
+        old = self.folds if Y is None else [part.widened(LABELS, Y.shape[1]) for part in self.folds]
         return LowRankPass(self.maps, [a + b for a, b in zip(old, new, strict=True)])
 
 

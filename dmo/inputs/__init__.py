@@ -25,6 +25,8 @@ from dmo.inputs.data import (
     read_complete,
     read_labels,
     read_some,
+    with_class_weights,
+    with_unknown,
 )
 from dmo.inputs.label_rows import (
     EntryRows,

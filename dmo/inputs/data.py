@@ -262,6 +262,15 @@ def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, weights: Sample
     return Data.of(views, Y, weights, None if known.all() else known[:, None], passive=True)
 
 
+def with_unknown(views: Mapping[str, Rows], Y: Any, known: Any, weights: SampleWeights | None) -> Data:
+    """Labels or outputs, 0 where they are unknown; samples without any known one count as well, because they are imputed."""
+    if known is None:
+        return Data.of(views, densified(Y), weights)
+    known = np.asarray(densified(known), bool)
+    data = Data.of(views, np.where(known, densified(Y), 0), weights, known, passive=True)
+    return replace(data, known=known)
+
+
 def read_labels(
     estimator: Any,
     views: Mapping[str, Rows],
@@ -304,7 +313,6 @@ def read_labels(
     elif known is None and estimator.outputs_ is None and estimator.multilabel_ and isinstance(Y, np.ndarray):
         Y = packed(Y)
     Y = LabelRows(Y) if scipy.sparse.issparse(Y) else Y
-    given = with_class_weights(given, estimator.class_weight, estimator, Y)
     if not passive:
         given = with_label_weights(given, estimator.class_weight, estimator, Y, known)
     return Data.of(views, Y, given, known, passive=passive)
@@ -378,26 +386,23 @@ def check_weights(
     return SampleWeights(weights, labels, entries)
 
 
-def with_class_weights(
-    given: SampleWeights | None, class_weight: ClassWeight, estimator: BaseEstimator, Y: np.ndarray
-) -> SampleWeights | None:
-    """Multiply sample weights by class weights of a multiclass target; `with_label_weights` handles label matrices.
-
-    Y (n, L)
-    """
-    if class_weight is None or estimator.multilabel_:
-        return given
-    n = len(Y)
-    given = SampleWeights({view: np.ones(n) for view in estimator.view_widths_}, np.ones(n)) if given is None else given
+def with_class_weights(data: Data, class_weight: ClassWeight, classes: list[Any]) -> Data:
+    """Multiply the sample weights by the weights of the classes; for label matrices see `with_label_weights`."""
+    given, Y = data.weights, data.Y
     if isinstance(class_weight, Mapping):
-        by_class = _named_weights(class_weight, estimator.classes_.tolist(), "classes")
+        by_class = _named_weights(class_weight, classes, "classes")
     else:
         counts = given.labels @ Y
         by_class = np.divide(counts.sum(), (counts > 0).sum() * counts, out=np.zeros_like(counts), where=counts > 0)
     own = by_class[Y.argmax(axis=1)]
-    return SampleWeights(
+    if data.known is not None:  # samples without a class keep their weights
+        own = np.where(data.known.any(axis=1), own, 1.0)
+    weights = SampleWeights(
         {view: weights * own for view, weights in given.views.items()}, given.labels * own, given.entries, given
     )
+    if not weights.labels.any():
+        raise TooFewSamples("class_weight is 0 for all samples; give some of their classes a weight above 0")
+    return replace(data, weights=weights)
 
 
 def with_label_weights(

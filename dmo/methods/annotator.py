@@ -48,6 +48,7 @@ from dmo.inputs import (
     prepare_views,
     preparing,
     read_complete,
+    with_class_weights,
 )
 from dmo.inputs.outputs import RealOutputs, hierarchy_of
 from dmo.kernels.composite import is_pairwise
@@ -146,6 +147,7 @@ class Annotator(Estimator):
     _thresholds: tuple[FittedDecoder, np.ndarray] | None = None  # of raw scores, for this decoder
     _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
     _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
+    _weighs_labels = False  # whether `class_weight` is for the labels of a matrix as well
     _whole_kernel = False  # whether a precomputed kernel is read as a whole
     outputs_: RealOutputs | None = None
     _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
@@ -188,6 +190,19 @@ class Annotator(Estimator):
         """Samples that a further fit on a part of them learns from, at most."""
         return HELD_OUT_ROWS
 
+    def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Read the data of a fit; class weights multiply the sample weights after rows are prepared."""
+        data = super()._data(X, y, sample_weight)
+        given = getattr(self, "class_weight", None)
+        if given is None or (self._weighs_labels and self.multilabel_):
+            return data
+        if not self._decodes or self.outputs_ is not None or self.multilabel_:
+            raise UserError(
+                "class_weight is for a vector of classes, since the method learns from all labels of a sample at once; weigh "
+                "samples, or take MultiViewRidge"
+            )
+        return with_class_weights(data, given, self.classes_.tolist())
+
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         return read_complete(self, views, y)
 
@@ -228,8 +243,9 @@ class Annotator(Estimator):
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
         """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # scores without label means would lose what weights of classes say
-        intercept = getattr(self, "intercept", False) or getattr(self, "class_weight", None) is not None
+        # scores without label means would lose what weights of classes say; other methods have an offset of their own
+        weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
+        intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
         powers = by.standardize if held_out else 0.0, by.prior_power, by.propensity
         self.rule_ = ScoreRule.of(frequency, n_train, mean, deviation, intercept, *powers)

@@ -16,6 +16,7 @@ from dmo.errors import UserError
 from dmo.fit.training_rows import own_rows
 from dmo.hashing import stored_keys
 from dmo.inputs import (
+    CLASS_WEIGHT,
     COUNT,
     POSITIVE,
     SEED,
@@ -52,7 +53,12 @@ class Estimator(Named, Persistent, Parametrized):
     # `Annotator._decide`.
 
     _needs: ClassVar[dict[str, Need]] = {}
-    _common: ClassVar[dict[str, Need]] = {"random_state": SEED, "tol": POSITIVE, "max_iter": COUNT}
+    _common: ClassVar[dict[str, Need]] = {
+        "random_state": SEED,
+        "tol": POSITIVE,
+        "max_iter": COUNT,
+        "class_weight": CLASS_WEIGHT,
+    }
     """Constraints on parameters of these names, in every class that has them."""
     approximation: Any = NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)

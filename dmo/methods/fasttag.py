@@ -29,8 +29,23 @@ import scipy.linalg
 from dmo.blocks import Rows
 from dmo.errors import UserError
 from dmo.fit.functions import Expansion
-from dmo.inputs import COUNT, POSITIVE, Data, Inputs, Need, Outputs
+from dmo.inputs import (
+    COUNT,
+    POSITIVE,
+    Data,
+    Inputs,
+    Need,
+    Outputs,
+    RowWeights,
+    SampleWeights,
+    check_common_weights,
+    check_partial_labels,
+    sample_count,
+    with_unknown,
+)
+from dmo.kernels.multikernel import is_product
 from dmo.methods.annotator import OnBase
+from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder
 from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import SavedLocation, parametrized
@@ -113,13 +128,17 @@ class FastTag(OnBase):
     rounds: int = 1
     decoder: Decoder = None
 
-    def fit(self, X: Inputs, y: Outputs) -> Self:
+    def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
         """Fit the regression and the enrichment matrix.
 
         Parameters
         ----------
         %(X)s
-        %(y)s
+        y : array-like of shape (n, L) or (n,)
+            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown: before
+            the fit, they are replaced by predictions of a ridge regression of each label on its own known samples.
+        sample_weight : array-like of shape (n,) or None, default=None
+            How often every sample counts.
 
         Returns
         -------
@@ -131,7 +150,7 @@ class FastTag(OnBase):
         UserError
             If parameters, views or labels are invalid, or if the base is not a MultiViewRidge.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, sample_weight)
 
     def _begin(self) -> None:
         if not self.dropout < 1:
@@ -140,13 +159,35 @@ class FastTag(OnBase):
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needs a MultiViewRidge, whose scores are linear in the labels")
 
+    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
+        return check_common_weights(sample_weight, views)
+
+    def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
+        """Labels, single ones of which may be unknown."""
+        Y, known = check_partial_labels(self, y, sample_count(views))
+        return with_unknown(views, Y, known, weights)
+
     def _learn(self, data: Data) -> None:
-        views, Y, base = data.views, data.Y, self.base_
-        self.base_ = base.set_params(decoder=replace(base._by_scores, standardize=0.0)).fit(views, Y)
-        targets = Y - Y.mean(axis=0) if base.center else Y.astype(np.float64)
-        residual = targets.T @ (targets - self.base_._raw_scores(self._prepared(views)))
-        known = Y.astype(np.float64)
-        self.enrichment_ = enrichment(known.T @ known, residual, self.dropout, self.strength, self.rounds)
+        base = self.base_.set_params(decoder=replace(self.base_._by_scores, standardize=0.0))
+        if data.known is not None:
+            if not base.center or is_product(base.kernel):
+                raise UserError(
+                    "unknown labels need a base with center=True and one kernel per view; fill them, or pass one"
+                )
+            data = complete_labels(data, base.kernel, base.approximation, base.random_state)
+            base.set_params(targets="real")
+        views, Y, counts = data.views, data.Y.astype(np.float64), data.weights.of_views(list(data.views))
+        often = None if (counts == 1).all() else counts
+        self.base_ = base.fit(views, Y, sample_weight=often)
+        targets = Y - counts @ Y / counts.sum() if base.center else Y
+        residual = targets.T @ (counts[:, None] * (targets - self._regressed(views)))
+        gram = Y.T @ (counts[:, None] * Y)
+        self.enrichment_ = enrichment(gram, residual, self.dropout, self.strength, self.rounds)
+
+    def _regressed(self, views: Mapping[str, Rows]) -> np.ndarray:
+        """Predict the labels that the regression has learned, without their means (m x L)."""
+        scores, units = self.base_._raw_scores(self._prepared(views)), self.base_.outputs_
+        return np.asarray(scores if units is None else scores * units.scale)
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
         """Return the default regression, used if `base` is None."""
@@ -158,7 +199,7 @@ class FastTag(OnBase):
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        return self.base_._raw_scores(self._prepared(views)) @ self.enrichment_
+        return self._regressed(views) @ self.enrichment_
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = super()._arrays()

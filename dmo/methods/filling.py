@@ -12,6 +12,7 @@ the regression, and 0.634 after another round.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,12 +22,22 @@ from sklearn.base import clone
 from dmo.blocks import Rows, Subset, cell_blocks, dense, presence, rows, spaced_rows
 from dmo.decide.decoders import Scores
 from dmo.errors import UserError
+from dmo.fit.krylov import Krylov
 from dmo.inputs import Data, KnownRows, LabelRows, SampleWeights, check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
 
 _SOME = 256  # number of samples that the scale of a kernel is estimated from
+
+
+def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: int | None) -> Data:
+    """Replace unknown labels by predictions of ridge regressions with the kernel and engine of a method."""
+    if data.known is None:
+        return data
+    engine: Any = "auto" if isinstance(approximation, Krylov) else approximation
+    regression = MultiViewRidge(kernel, approximation=engine, random_state=random_state)
+    return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 
 
 def filled_labels(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from dmo.blocks import Rows
+from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import LeftOut
 from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
@@ -22,7 +23,6 @@ from dmo.fit.fitted_views import SOLVED_ROWS, Groups
 from dmo.fit.functions import FactorExpansion
 from dmo.fit.moments import LABELS, Moments, pooled
 from dmo.inputs import (
-    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     ClassWeight,
@@ -168,13 +168,13 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     _decoded_by = "n_components", *SharedFits._decoded_by
     _decoder_uses_left_out = False
     _product = Part(ProductKernel, "kernel")
+    _by_scores = Part(Scores, "decoder")
     _needs: ClassVar[dict[str, Need]] = HomogeneityEmbedding._needs | {
         "balance": POSITIVE,
         "intercept": FLAG,
         "kernel__gamma": POSITIVE,
         "label_ridge": optional(POSITIVE),
         "targets": one_of("auto", "labels", "real"),
-        "class_weight": CLASS_WEIGHT,
     }
 
     kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
@@ -226,16 +226,10 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         learned = is_product(self.kernel) and learns(self._product.weights)
         data = read_labels(self, views, y, weights, {"learning weights": learned}, passive=True)
-        if self.class_weight is not None and self.multilabel_:
-            raise UserError(
-                "class_weight of KGHA needs a vector of classes, because a space is learned from all labels of a sample at "
-                "once; pass sample_weight, or use MultiViewRidge"
-            )
-        if learned and not data.complete:
+        if learned and not (data.complete and self.class_weight is None):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
             )
-        self.__dict__.pop("pass_", None)
         return data
 
     def _learn(self, data: Data) -> LeftOut:
@@ -444,13 +438,11 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, meta = super()._arrays()
-        kept, kept_meta = self._pass_arrays()
         meta |= {"view_weights": self.view_weights_} if is_product(self.kernel) else {}
-        return arrays | {"decoder": self.decoder_} | kept, meta | kept_meta
+        return arrays | {"decoder": self.decoder_}, meta
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         super()._restore(arrays, meta)
         self.decoder_ = arrays["decoder"]
         if "view_weights" in meta:
             self.view_weights_ = dict(meta["view_weights"])
-        self._restore_pass(arrays, meta)

@@ -12,6 +12,7 @@ from dmo.errors import TooFewSamples, UserError
 from dmo.inputs import (
     COUNT,
     FLAG,
+    ClassWeight,
     Data,
     Inputs,
     Need,
@@ -71,6 +72,7 @@ class MESD(DecodingProjection):
     %(decoder)s
     %(random_state)s
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -120,6 +122,7 @@ class MESD(DecodingProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the projection.
@@ -161,8 +164,8 @@ class MESD(DecodingProjection):
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(
-                f"method {self.method!r}{' with weighted=True' * self.weighted} does not support sample_weight; repeat "
-                f"rows, or use one of {', '.join(SCATTERS)} with weighted=False"
+                f"method {self.method!r}{' with weighted=True' * self.weighted} does not support sample_weight and "
+                f"class_weight; repeat rows, or use one of {', '.join(SCATTERS)} with weighted=False"
             )
         carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,12 +12,12 @@ from sklearn.utils import Tags
 
 from dmo.blocks import Rows
 from dmo.errors import UserError
-from dmo.fit.krylov import Krylov
 from dmo.inputs import (
     COUNT,
     FLAG,
     NOT_NEGATIVE,
     SHARE,
+    ClassWeight,
     Data,
     Inputs,
     LabelRows,
@@ -36,19 +36,18 @@ from dmo.inputs import (
     sample_count,
 )
 from dmo.labels.label_kernels import LabelKernel
-from dmo.methods.filling import filled_labels
+from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder, Engine, KernelSpec, LinearEngine
-from dmo.methods.projection import DecodingProjection
+from dmo.methods.projection import IncrementalProjection
 from dmo.methods.projector import FORMS, Form, FormTask, ProjectionOptions, project
 from dmo.methods.quadratic_forms import Options
-from dmo.methods.ridge import MultiViewRidge
 from dmo.parameters import Part, parametrized
 
 
-class RegularizedProjection(DecodingProjection):
+class RegularizedProjection(IncrementalProjection):
     """A projection that keeps the inputs and predicts the outputs, which it can score."""
 
-    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
+    _needs: ClassVar[dict[str, Need]] = IncrementalProjection._needs | {
         "mixing": SHARE,
         "ridge": NOT_NEGATIVE,
         "n_components": COUNT,
@@ -80,19 +79,25 @@ class RegularizedProjection(DecodingProjection):
         """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""
         raise NotImplementedError
 
+    def _task(self) -> FormTask:
+        _, center, scaled = self._form()
+        return FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
+
+    @property
+    def _factors(self) -> tuple[Any, bool]:
+        options, center, _ = self._form()
+        return options.kernel, center
+
     def _learn(self, data: Data) -> None:
         """Solve the form for its mixing, ridge, n_components and label kernel."""
-        (view, source), weights, (options, center, scaled) = data.only, data.often, self._form()
+        (view, source), weights, options = data.only, data.often, self._form()[0]
         k = count_components(self.n_components, 1, data.n, data.n)
         labels, V = directions(data.Y, k, options.random_state)
-        if data.known is not None:
-            engine: Any = "auto" if isinstance(options.approximation, Krylov) else options.approximation
-            regression = MultiViewRidge(options.kernel, approximation=engine, random_state=options.random_state)
-            labels = filled_labels(regression, {view: source}, labels, data.known, data.weights)
-        task = FormTask(self.form, Options(mixing=float(self.mixing), ridge=float(self.ridge)), center, scaled)
+        how = options.kernel, options.approximation, options.random_state
+        labels = complete_labels(replace(data, Y=labels), *how).Y
         classes = self._scores_labels and not self.multilabel_
         learn = self._learner if classes else None
-        self._keep(project(task, view, source, labels, k, options, weights, learn))
+        self._keep(project(self._task(), view, source, labels, k, options, weights, learn))
         if classes and not hasattr(self, "decoder_"):
             self._fit_decoder(view, source, labels, weights)
         if V is not None:
@@ -144,6 +149,7 @@ class MORP(RegularizedProjection):
     %(decoder)s
     %(random_state)s
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -192,6 +198,7 @@ class MORP(RegularizedProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the projection.
@@ -263,6 +270,7 @@ class MLSI(RegularizedProjection):
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
         What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
+    %(class_weight)s
 
     Attributes
     ----------
@@ -319,6 +327,7 @@ class MLSI(RegularizedProjection):
     decoder: Decoder = None
     random_state: int | None = 0
     prepare: Prepare | Scales = "none"
+    class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Learn the directions.

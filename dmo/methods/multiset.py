@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from dmo.fit.engine import choose_engine
-from dmo.fit.factor_groups import check_columns
+from dmo.fit.engine import LowRankPass, choose_engine
+from dmo.fit.factor_groups import FactorGroups, check_columns
 from dmo.inputs import (
     Data,
     Inputs,
@@ -17,12 +17,13 @@ from dmo.inputs import (
     count_components,
 )
 from dmo.methods.homogeneity import HomogeneityEmbedding
+from dmo.methods.incremental import Incremental
 from dmo.methods.options import Engine, KernelSpecs, Ridges, Solver
 from dmo.parameters import parametrized
 
 
 @parametrized
-class MultiSetCCA(HomogeneityEmbedding):
+class MultiSetCCA(Incremental, HomogeneityEmbedding):
     """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
 
     The embedding consists of the leading eigenvectors of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear", it is
@@ -117,6 +118,15 @@ class MultiSetCCA(HomogeneityEmbedding):
         if self.is_exact:
             self._learn_space(self._problem(data), k)
             return
-        groups = self._read_rows(views, None, weights, self._weights(len(views)))
+        self._learn_groups(self._read_rows(views, None, weights, self._weights(len(views))), k)
+
+    def _read_batch(self, *given: Any) -> None:
+        """Ignore y."""
+
+    def _fit_pass(self, done: LowRankPass) -> None:
+        n = int(done.total.n)
+        self._learn_groups(FactorGroups.of_pass(done, self.center), count_components(self.n_components, n, n - 1, n))
+
+    def _learn_groups(self, groups: FactorGroups, k: int) -> None:
         check_columns(groups, k)
         self._learn_space(self._factor_problem(groups), k)

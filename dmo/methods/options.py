@@ -324,6 +324,9 @@ _PARAGRAPHS = {
     Decoder that ranks labels; it is learned from out-of-fold scores of the training samples, which need four additional
     fits. With None, scores rank the labels, as described in `Scores`. Its `label_sets` need one additional fit on at
     most 2000 samples; up to 1000 samples, they need four to ten fits on different folds.""",
+    "class_weight": """class_weight : {"balanced"}, dict of class to float, or None, default=None
+    For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the class
+    frequency. Scales and decoders are learned without class weights.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
     Distance for the neighbor search.""",
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -15,7 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from dmo.blocks import Rows, iterate
 from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import LeftOut
-from dmo.fit.functions import Expansion, LinearExpansion, load_expansions, store_expansions
+from dmo.errors import UserError
+from dmo.fit.engine import LowRankPass
+from dmo.fit.functions import Expansion, FactorExpansion, LinearExpansion, load_expansions, store_expansions
+from dmo.fit.krylov import Krylov
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.row_sums import BLOCK
 from dmo.inputs import (
@@ -26,16 +29,19 @@ from dmo.inputs import (
     SampleWeights,
     check_common_weights,
     check_label_factor,
+    check_outputs,
+    count_components,
     read_some,
     sample_count,
 )
-from dmo.inputs.outputs import RealOutputs, refuse_for_real
+from dmo.inputs.outputs import RealOutputs, are_real, refuse_for_real
 from dmo.labels.label_kernels import LabelKernel
 from dmo.methods.annotator import Annotator
 from dmo.methods.base import Estimator
+from dmo.methods.incremental import Incremental
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Decoder
-from dmo.methods.projector import Learner, Projected, decode, discriminants
+from dmo.methods.projector import Learner, Projected, Task, decode, discriminants, project_pass
 from dmo.parameters import Part
 
 
@@ -204,3 +210,62 @@ class DecodingProjection(Annotator, Projection):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(self.expansion_(views) @ self.decoder_ + self.decoder_offset_)
+
+
+class IncrementalProjection(Incremental, DecodingProjection):
+    """A projection that uses only inner products between samples, so that moments are enough; see `_task`."""
+
+    targets = "labels"
+
+    @property
+    def _learns_outputs(self) -> bool:
+        """Whether the method learns from outputs."""
+        return True
+
+    @property
+    def _adds_rows(self) -> bool:
+        return not isinstance(self.approximation, Krylov) and super()._adds_rows
+
+    @property
+    def _functions_of_views(self) -> Mapping[str, Any]:
+        expansion = cast(FactorExpansion, self.expansion_)
+        return {expansion.view: expansion}
+
+    def _task(self) -> Task:
+        """What is solved."""
+        raise NotImplementedError
+
+    def _read_batch(self, y: Any, n: int, first: bool, weights: np.ndarray | None, classes: Any) -> np.ndarray | None:
+        """Labels or classes, or outputs as they are."""
+        if first:
+            self.outputs_ = None
+        if not self._learns_outputs:
+            return None
+        if not self._decodes:
+            raise UserError(
+                "partial_fit adds up products of labels as they are; take label_kernel='linear', or use fit"
+            )
+        if first and are_real(y):
+            self._read_factor({ROWS: np.empty((n, 0))}, y, None, "linear")
+        if self.outputs_ is None:
+            return super()._read_batch(y, n, first, weights, classes)
+        Y = check_outputs(y, n)[0]
+        if Y.shape[1] != len(self.outputs_.scale):
+            raise UserError(
+                f"y has {Y.shape[1]} outputs, earlier calls had {len(self.outputs_.scale)}; pass the same ones"
+            )
+        return Y
+
+    def _fit_pass(self, done: LowRankPass) -> None:
+        ((view, feature_map),) = done.maps.items()
+        total = done.total
+        moments = replace(total, widths={ROWS if name == view else name: width for name, width in total.widths.items()})
+        learn, n = self._learner if self._decodes else None, int(total.n)
+        k = count_components(self.n_components, 1, n, n)
+        self._project_pass(lambda k: project_pass(self._task(), view, feature_map, moments, k, learn), k)
+        if self._decodes:
+            self._learn_rule(done.frequency, total.n)
+
+    def _project_pass(self, learn: Callable[[int], Projected], k: int) -> None:
+        """Keep the projection to k dimensions."""
+        self._keep(learn(k))

@@ -20,7 +20,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -28,8 +29,9 @@ from dmo.blocks import Rows, Subset
 from dmo.errors import UserError
 from dmo.fit.engine import choose_engine, in_single, is_exact
 from dmo.fit.exact import exact_engine
+from dmo.fit.factor_groups import pseudo_samples
 from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
-from dmo.fit.functions import Expansion
+from dmo.fit.functions import Expansion, FactorExpansion
 from dmo.fit.krylov import Krylov, subspaces
 from dmo.fit.moments import LABELS, ROWS, Moments
 from dmo.fit.one_view import (
@@ -47,6 +49,7 @@ from dmo.kernels import Linear, parse
 from dmo.kernels.composite import is_pairwise
 from dmo.linalg.eigen import CUTOFF, fix_signs, power_of
 from dmo.linalg.operators import Operator
+from dmo.lowrank import FeatureMap
 from dmo.methods.catalog import CatalogEntry
 from dmo.methods.quadratic_forms import Options, TraceProblem, TraceSamples
 from dmo.methods.spectral import morp_direct, morp_simplified
@@ -364,11 +367,38 @@ def _by_moments(
     moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]
     done = _from_moments(task, columns, _divided(moments, first, LABELS, "outputs"), samples, k)
-    decoder = learn(_divided(moments, first, "columns", LABELS).mixed({ROWS: done.fit.coefficients}))
-    if decoder is not None and task.center:  # The decoder is for centered coordinates.
-        B, offset = decoder
-        decoder = B, offset + moments.mean()[moments.slices()[ROWS]] @ done.fit.coefficients @ B
-    return replace(done, decoder=decoder)
+    return replace(done, decoder=_decoded(task, _divided(moments, first, "columns", LABELS), done, learn))
+
+
+def project_pass(
+    task: Task, view: str, feature_map: FeatureMap, moments: Moments, k: int, learn: Learner | None
+) -> Projected:
+    """Solve a task on factor rows of a view of which only the moments are known; `learn` decodes the labels.
+
+    The method must use inner products between samples only: the labels of pseudo-samples replace those of the samples.
+    """
+    labels, transform = moments.slices().get(LABELS), None
+    samples = TraceSamples(cast(int, moments.n), None, None, 1.0, task.center)
+    if labels is not None:
+        gram = moments.centered_gram(LABELS) if task.center else moments.gram[labels, labels].copy()
+        Y = pseudo_samples(gram, np.sqrt(np.maximum(np.diagonal(gram), 1e-300)))
+        samples = replace(samples, labels=Y)
+        factor = task.columns(samples)[0]
+        # The label factor of a method is a linear function of the labels.
+        transform = None if factor is None else np.linalg.pinv(Y) @ factor
+    own = moments if transform is None else moments.mixed({LABELS: transform})
+    columns = ViewColumns(feature_map, partial(FactorExpansion.of, view, feature_map))
+    done = _from_moments(task, columns, own, samples, k)
+    return replace(done, decoder=_decoded(task, moments, done, learn))
+
+
+def _decoded(task: Task, moments: Moments, done: Projected, learn: Learner | None) -> Decoder | None:
+    """Decode the labels from coordinates, which are centered if the task is."""
+    decoder = None if learn is None else learn(moments.mixed({ROWS: done.fit.coefficients}))
+    if decoder is None or not task.center:
+        return decoder
+    B, offset = decoder
+    return B, offset + moments.mean()[moments.slices()[ROWS]] @ done.fit.coefficients @ B
 
 
 def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
-from dmo.decide.decoders import aside_samples
+from dmo.decide.decoders import Scores, aside_samples
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
     LeftOut,
@@ -41,7 +41,6 @@ from dmo.fit.functions import FactorExpansion, above, added, load_expansions, sh
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
 from dmo.fit.ridge_solves import MomentSystem, PartialRidge, completed, is_precise, ridge
 from dmo.inputs import (
-    CLASS_WEIGHT,
     FLAG,
     POSITIVE,
     POSITIVES,
@@ -85,7 +84,7 @@ from dmo.methods.view_weights import (
     target_weights,
     weighed_views,
 )
-from dmo.parameters import parametrized
+from dmo.parameters import Part, parametrized
 from dmo.progress import stage
 from dmo.threads import single_blas
 
@@ -223,6 +222,8 @@ class MultiViewRidge(Incremental, SharedFits):
     """
 
     _centers = True
+    _weighs_labels = True
+    _by_scores = Part(Scores, "decoder")
     _lacks_rows = True
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
     _needs: ClassVar[dict[str, Need]] = {
@@ -231,7 +232,6 @@ class MultiViewRidge(Incremental, SharedFits):
         "intercept": FLAG,
         "gamma": POSITIVE,
         "targets": one_of("auto", "labels", "real"),
-        "class_weight": CLASS_WEIGHT,
     }
 
     kernel: KernelSpecs | ProductKernel | Literal["product"] = "rbf"
@@ -310,9 +310,8 @@ class MultiViewRidge(Incremental, SharedFits):
             "a product of kernels": is_product(self.kernel) or self.combine == "product",
         }
         data = read_labels(self, views, y, weights, dense)
-        self.__dict__.pop("pass_", None)
         self._check_label_ridges(data)
-        if learned and not data.complete:
+        if learned and not (data.complete and self.class_weight is None):
             raise UserError(
                 f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give them"
             )
@@ -772,7 +771,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return any(np.ndim(c) for c in own)
 
     def _check_label_ridges(self, data: Data) -> None:
-        if not data.complete and self._ridge_by_label:
+        if self._ridge_by_label and not (data.complete and self.class_weight is None):
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:

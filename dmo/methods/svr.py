@@ -16,12 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, Subset, rows
 from dmo.decide.decoders import Scores
-from dmo.errors import UserError
+from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import fit_maps, is_exact
 from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
 from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
 from dmo.inputs import (
     POSITIVE,
+    ClassWeight,
     Data,
     Inputs,
     Need,
@@ -31,15 +32,16 @@ from dmo.inputs import (
     Scales,
     as_views,
     check_common_weights,
-    check_labels,
     check_outputs,
     check_parameter,
     check_parameters,
+    check_partial_labels,
     is_label_sets,
     one_of,
     per_view,
     sample_count,
     warn_of_outputs,
+    with_unknown,
 )
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.kernels import parse
@@ -50,6 +52,7 @@ from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
 from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
+from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr_admm import EPSILON_INSENSITIVE, AdmmFit, Factors, LossName, Problem, State, admm, loss_named
 from dmo.parameters import Part, parametrized
@@ -164,7 +167,8 @@ class OutputSVR(Annotator):
             Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
         y : array-like of shape (n, L) or (n,)
             Real outputs; labels of 0 and 1, or of -1 and +1 (they are learned as -1 and +1); n lists of labels; or n classes:
-            words, or two of the numbers -1, 0 and 1.
+            words, or two of the numbers -1, 0 and 1. In a matrix NaN, None and masked entries are unknown: before the fit,
+            they are replaced by predictions of a ridge regression of each output on its own known samples.
         sample_weight : array-like of shape (n,) or None, default=None
             How often every sample counts. Bandwidths, and neighborhoods of outputs, take all samples of positive weight
             alike.
@@ -241,7 +245,8 @@ class OutputSVR(Annotator):
 
     def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
         """The units that the problem is solved in."""
-        scaled = self.target_scale == "standard" or (self.target_scale == "auto" and not _two_valued(Y))
+        real = self.outputs_ is not None and not _two_valued(Y)
+        scaled = self.target_scale == "standard" or (self.target_scale == "auto" and real)
         return RealOutputs.of(Y, False, weights) if scaled else RealOutputs.plain(Y.shape[1], False)
 
     def _adopt(self, other: Self) -> None:
@@ -258,25 +263,30 @@ class OutputSVR(Annotator):
         return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Labels of 0 and 1, or real outputs."""
+        """Labels of 0 and 1, or real outputs; single ones may be unknown."""
         n = sample_count(views)
         self.outputs_, labels = None, _labels_of(y)
         if labels is not None:
-            return Data.of(views, check_labels(self, labels, n, dtype=np.uint8), weights)
+            return with_unknown(views, *check_partial_labels(self, labels, n), weights)
         for name in ("classes_", "label_names_", "label_dtype_"):
             self.__dict__.pop(name, None)
-        outputs, flat, names = check_outputs(y, n)
+        outputs, flat, names = check_outputs(y, n, unknown=np.ndim(y) == 2)
         self.outputs_, self.multilabel_ = RealOutputs.plain(outputs.shape[1], flat), True
         if names is not None:
             self.label_names_ = names
         refuse_for_real(self)
-        return Data.of(views, outputs, weights)
+        known = ~np.isnan(outputs)
+        nowhere = np.flatnonzero(~known.any(axis=0))
+        if nowhere.size:
+            raise TooFewSamples(f"output {nowhere[0]} is unknown in all samples; leave it out")
+        return with_unknown(views, outputs, None if known.all() else known, weights)
 
     def _learn(self, data: Data) -> None:
         self._solve(*self._pose(data), None)
 
     def _pose(self, data: Data) -> tuple[Problem, Factors, KernelSystem]:
         """The problem of the outputs as they are learned, labels as -1 and +1, of two classes one; and its kernel."""
+        data = complete_labels(data, self.kernel, self.approximation, self.random_state)
         views, Y, weights = data.views, data.Y, data.often
         if self.outputs_ is None:
             Y = 2.0 * (Y[:, 1:] if self._is_binary else Y) - 1.0
@@ -359,15 +369,19 @@ def _labels_of(y: Any) -> Any:
     given: Any = y.compute() if hasattr(y, "compute") else y
     given = given.toarray() if scipy.sparse.issparse(given) else given
     try:
-        values = np.asarray(given)
+        values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
     except (TypeError, ValueError):
         return given  # words
     if values.dtype.kind in "US":
         return given
-    if np.isin(numbers, (0, 1)).all() and (numbers.ndim == 1 or numbers.any()):
+    unknown = np.isnan(numbers) | np.ma.getmaskarray(given) if numbers.ndim == 2 else np.zeros(numbers.shape, bool)
+    some = numbers[~unknown]
+    if np.isin(some, (0, 1)).all() and (numbers.ndim == 1 or some.any()):
         return given
-    if np.isin(numbers, (-1, 1)).all():
+    if np.isin(some, (-1, 1)).all():
+        if unknown.any():
+            return np.ma.MaskedArray((numbers > 0).astype(np.float64), unknown)
         return given if numbers.ndim == 1 else (given > 0).astype(numbers.dtype)
     return None
 
@@ -414,6 +428,7 @@ class CoupledSVR(OutputSVR):
         multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
         values each, as labels have.
     %(prepare)s
+    %(class_weight)s
 
     Attributes
     ----------
@@ -465,6 +480,7 @@ class CoupledSVR(OutputSVR):
     random_state: int | None = 0
     target_scale: Literal["auto", "standard", "none"] = "auto"
     prepare: Prepare | Scales = "auto"
+    class_weight: ClassWeight = None
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         L = Y.shape[1]

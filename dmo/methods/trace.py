@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
 
@@ -32,17 +32,19 @@ from dmo.methods import catalog
 from dmo.methods.catalog import METHODS, CatalogEntry
 from dmo.methods.discriminant import SCATTERS
 from dmo.methods.options import AnyEngine, Decoder, Graph, KernelSpec, MethodOptions, Solver
-from dmo.methods.projection import DecodingProjection
-from dmo.methods.projector import MethodTask, ProjectionOptions, check_has_features, embed, project
+from dmo.methods.projection import IncrementalProjection
+from dmo.methods.projector import MethodTask, Projected, ProjectionOptions, check_has_features, embed, project
 from dmo.methods.quadratic_forms import NEEDS, Options, TraceProblem, TraceSamples
 from dmo.methods.trace_solvers import solve_direct
 from dmo.parameters import Part, parametrized
 
 _OPTIONS = catalog.parameters()
+_BY_SAMPLE = ("hsic-1", "hsl-1", "hsl-2", "hsl-3")
+"""Global methods with terms of single samples, such as numbers of labels, which moments do not contain."""
 
 
 @parametrized
-class TraceEmbedding(DecodingProjection):
+class TraceEmbedding(IncrementalProjection):
     """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
 
     A parameter that the method does not use is refused. Methods on a neighbor graph hold the rows in memory. Those that
@@ -119,7 +121,7 @@ class TraceEmbedding(DecodingProjection):
     _graph = Part(Graph, n_neighbors=None, weight=None, bandwidth=None, tau=None, adjacency=None, metric=None)
     _options = Part(MethodOptions)
     _solver = Part(Solver, tol=1e-7, max_iter=300)
-    _needs: ClassVar[dict[str, Need]] = DecodingProjection._needs | {
+    _needs: ClassVar[dict[str, Need]] = IncrementalProjection._needs | {
         "method": one_of(*METHODS),
         "n_components": COUNT,
         "graph__adjacency": NEEDS["adjacency"],
@@ -209,13 +211,36 @@ class TraceEmbedding(DecodingProjection):
         entry, chosen = METHODS[self.method], Options.of(self)
         learn = self._learn_global if entry.family == "global" else self._learn_rows
         k = count_components(self.n_components, 1, data.n, data.n)
+        self._learn_at_most(k, lambda k: learn(entry, chosen, data, k))
+
+    def _learn_at_most(self, k: int, learn: Callable[[int], None]) -> None:
+        """Learn k directions, or fewer if classes have fewer."""
         try:
-            learn(entry, chosen, data, k)
+            learn(k)
         except TooFewDirections as found:
             if getattr(self, "multilabel_", True):
                 raise
             # classes have one direction less than there are classes, whatever else a method asks of them
-            learn(entry, chosen, data, self._fewer("n_components", k, found.rank))
+            learn(self._fewer("n_components", k, found.rank))
+
+    @property
+    def _learns_outputs(self) -> bool:
+        return METHODS[self.method].labels
+
+    @property
+    def _adds_rows(self) -> bool:
+        entry = METHODS.get(self.method)
+        return entry is not None and entry.family == "global" and self.method not in _BY_SAMPLE and super()._adds_rows
+
+    @property
+    def _factors(self) -> tuple[Any, bool]:
+        return self.kernel, METHODS[self.method].center
+
+    def _task(self) -> MethodTask:
+        return MethodTask(METHODS[self.method], Options.of(self))
+
+    def _project_pass(self, learn: Callable[[int], Projected], k: int) -> None:
+        self._learn_at_most(k, lambda k: self._keep(learn(k)))
 
     def _learn_global(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
         """The methods that know the samples by their kernel and their labels alone."""
@@ -227,7 +252,7 @@ class TraceEmbedding(DecodingProjection):
         )
         decodes = labels is not None and self._decodes
         learn = self._learner if decodes else None
-        self._keep(project(MethodTask(entry, chosen), view, source, labels, k, options, weights, learn))
+        self._keep(project(self._task(), view, source, labels, k, options, weights, learn))
         if decodes and not hasattr(self, "decoder_"):
             self._fit_decoder(view, source, labels, weights)
 

@@ -85,7 +85,7 @@ def failing(model):
         JEC(),
         TagProp(),
         TwoPassKNN(),
-        FastTag(),
+        FastTag(MultiViewRidge(RBF(1.0))),
         NeighborVotes(),
         MultiSetCCA(n_components=1),
         HomogeneityAnalysis(),

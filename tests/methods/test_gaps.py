@@ -23,10 +23,13 @@ import dmo.select.sweeps as selection
 import dmo.select.tuning as tuning
 from dmo import (
     KGHA,
+    LLTSVR,
     MESD,
     MLSI,
     MORP,
+    CoupledSVR,
     Exact,
+    FastTag,
     HomogeneityAnalysis,
     Krylov,
     MultiSetCCA,
@@ -45,7 +48,7 @@ from dmo.fit.fitted_views import Groups
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.ridge_solves import masked_ridge
 from dmo.inputs import Data, SampleWeights
-from dmo.kernels import RBF
+from dmo.kernels import RBF, gram_matrix
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.operators import Operator
 from dmo.methods.filling import filled_labels
@@ -515,6 +518,39 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
         found.set_params(class_weight={"lake": 2.0}).fit(VIEWS, y)
 
 
+WEIGHED = [
+    MORP(RBF(3.0), n_components=2, prepare="none"),
+    MORP(RBF(3.0), n_components=2, prepare="none", approximation=WHOLE),
+    MLSI(n_components=2),
+    MESD("fda", n_components=1, prepare="none"),
+    MESD("mmc", n_components=2, kernel=RBF(3.0), prepare="none"),
+    CoupledSVR(RBF(3.0), C=0.1, tol=1e-8, prepare="none"),
+]
+
+
+@pytest.mark.parametrize("model", WEIGHED, ids=lambda model: f"{type(model).__name__} {model.approximation}"[:12])
+def test_class_weights_multiply_sample_weights(model: Any, tmp_path: Path) -> None:
+    X, new = VIEWS["a"], NEW["a"]
+    y = np.array(["sea", "sky", "tree"])[(X[:, 0] > 2).astype(int) + (X[:, 1] > 3)]
+    repeated = np.repeat(y, WEIGHTS.astype(int))
+    balanced = dict(zip(CLASSES, compute_class_weight("balanced", classes=CLASSES, y=repeated), strict=True))
+    for given, by_class in (("balanced", balanced), ({"sky": 2.0, "tree": 0.5}, {"sea": 1.0, "sky": 2.0, "tree": 0.5})):
+        found = clone(model).set_params(class_weight=given).fit(X, y, sample_weight=WEIGHTS)
+        wanted = clone(model).fit(X, y, sample_weight=WEIGHTS * np.array([by_class[name] for name in y]))
+        assert_allclose(found.decision_function(new), wanted.decision_function(new), atol=2e-6)
+        plain = clone(model).fit(X, y, sample_weight=WEIGHTS)
+        assert np.abs(found.decision_function(new) - plain.decision_function(new)).max() > 1e-3
+    found.save(str(tmp_path / "m.zarr"))
+    assert dmo.load(str(tmp_path / "m.zarr")).class_weight == given
+    with pytest.raises(UserError, match="class_weight is for a vector of classes"):
+        found.fit(X, Y)
+    with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
+        found.set_params(class_weight={"lake": 2.0}).fit(X, y)
+    with pytest.raises(UserError, match="class_weight is 0 for all samples"):
+        found.set_params(class_weight=dict.fromkeys(CLASSES, 0.0)).fit(X, y)
+
+
+CLASSES = np.array(["sea", "sky", "tree"])
 ENTRIES = np.random.default_rng(3).choice([0.0, 0.2, 1.0, 30.0], Y.shape, p=[0.2, 0.3, 0.3, 0.2])
 
 
@@ -562,7 +598,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
     ridge = MultiViewRidge("linear")
     for model, y, weights, sentence in (
         (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge with dense labels supports"),
-        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight of KGHA needs a vector of classes"),
+        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight is for a vector of classes"),
         (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
         (ridge, Y, {"labels": -ENTRIES}, "pass finite numbers of at least 0"),
         (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
@@ -574,7 +610,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
 def test_neighbors_take_no_weights() -> None:
     with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
-    with pytest.raises(UserError, match="method 'fda' with weighted=True does not support sample_weight; repeat rows"):
+    with pytest.raises(UserError, match="method 'fda' with weighted=True does not support sample_weight and class"):
         MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)
 
 
@@ -901,3 +937,70 @@ def test_rows_that_stand_last_in_a_factor_are_left_out_as_others_are() -> None:
     np.testing.assert_allclose(found, plain.left_out(B, plain.coefficients(B))[some], rtol=1e-9, atol=1e-12)
     assert (found[weights[some] == 0] == 0).all()
     assert found[weights[some] > 0].all()
+
+
+def kernel_matrix(kernel: Any, X: np.ndarray) -> np.ndarray:
+    return np.asarray(gram_matrix(kernel.fit(X, 0), X, np.float64)[0])
+
+
+def imputed(labels: np.ndarray, kernel: Any) -> np.ndarray:
+    """Labels with the predictions of one kernel ridge regression per label; the ridge is the mean diagonal of the kernel."""
+    gram = kernel_matrix(kernel, VIEWS["a"])
+    full = labels.copy()
+    ridge = np.trace(gram - gram.mean(axis=0)) / N
+    for label, y in enumerate(labels.T):
+        known = ~np.isnan(y)
+        H = np.eye(known.sum()) - 1 / known.sum()
+        alpha = H @ np.linalg.solve(
+            H @ gram[np.ix_(known, known)] @ H + ridge * np.eye(known.sum()), y[known] - y[known].mean()
+        )
+        values = (gram[:, known] - gram[np.ix_(known, known)].mean(axis=0)) @ alpha + y[known].mean()
+        full[:, label] = np.where(known, y, np.clip(values, 0, 1))
+    return full
+
+
+@pytest.mark.parametrize("kind", [LLTSVR, CoupledSVR])
+def test_unknown_labels_of_svr_are_imputed(kind: Any) -> None:
+    labels = Y.copy()
+    labels[np.random.default_rng(1).random(Y.shape) < 0.3] = np.nan
+    model = kind(RBF(3.0), C=0.1, tol=1e-7, target_scale="none", prepare="none", decoder=Scores(label_sets=False))
+    found = clone(model).fit(VIEWS["a"], labels)
+    wanted = clone(model).fit(VIEWS["a"], 2 * imputed(labels, RBF(3.0)) - 1)
+    assert_allclose(found.decision_function(NEW["a"]), wanted.predict(NEW["a"]), atol=2e-4)
+    signs = clone(model).fit(VIEWS["a"], 2 * labels - 1)
+    assert_allclose(signs.decision_function(NEW["a"]), found.decision_function(NEW["a"]), atol=1e-12)
+    T = VIEWS["b"][:, :3].copy()
+    T[np.isnan(labels[:, :3])] = np.nan
+    assert np.isfinite(clone(model).set_params(target_scale="standard").fit(VIEWS["a"], T).predict(NEW["a"])).all()
+    with pytest.raises(UserError, match="contains NaN or infinity at row 0"):
+        clone(model).fit(VIEWS["a"], np.where(np.arange(N) < 1, np.nan, T[:, 0]))
+    decided = clone(model).set_params(decoder=None, tol=1e-2).fit(VIEWS["a"], labels)
+    assert decided.predict(NEW["a"]).shape == (7, L)
+
+
+def test_unknown_labels_of_fasttag_are_imputed() -> None:
+    labels = Y.copy()
+    labels[np.random.default_rng(1).random(Y.shape) < 0.3] = np.nan
+    base = MultiViewRidge(RBF(3.0), ridge=0.3, prepare="none", approximation="exact")
+    found = FastTag(base, strength=0.7).fit(VIEWS["a"], labels)
+    full = imputed(labels, RBF(3.0))
+    whole = clone(base).set_params(targets="real").fit(VIEWS["a"], full)
+    centered = full - full.mean(axis=0)
+    residual = centered.T @ (full - whole.predict(VIEWS["a"]))
+    S = full.T @ full
+    B = np.linalg.solve(residual + 0.7 * (S / 4 + np.diag(np.diag(S)) / 4), 0.7 * S / 2)
+    wanted = (whole.predict(NEW["a"]) - full.mean(axis=0)) @ B
+    assert_allclose(found._raw_scores({"x": NEW["a"]}), wanted, atol=1e-5)
+    with pytest.raises(UserError, match="unknown labels need a base with center=True and one kernel per view"):
+        FastTag(clone(base).set_params(center=False)).fit(VIEWS["a"], labels)
+
+
+def test_weights_of_fasttag_are_repeated_samples(tmp_path: Path) -> None:
+    again = np.repeat(np.arange(N), WEIGHTS.astype(int))
+    model = FastTag(MultiViewRidge(RBF(3.0), ridge=0.3, prepare="none"), rounds=2)
+    found = clone(model).fit(VIEWS, Y, sample_weight=WEIGHTS)
+    wanted = clone(model).fit({view: X[again] for view, X in VIEWS.items()}, Y[again])
+    assert_allclose(found.enrichment_, wanted.enrichment_, atol=1e-6)
+    assert_allclose(found.decision_function(NEW), wanted.decision_function(NEW), atol=1e-6)
+    found.save(str(tmp_path / "m.zarr"))
+    assert_allclose(dmo.load(str(tmp_path / "m.zarr")).decision_function(NEW), found.decision_function(NEW), atol=1e-12)

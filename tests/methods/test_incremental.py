@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from dmo import KGHA, MultiViewRidge, Nystrom, load
+from dmo import KGHA, MLSI, MORP, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, load
 from dmo.decoders import Scores
-from dmo.kernels import Linear
+from dmo.errors import UserError
+from dmo.kernels import RBF, Linear
+from dmo.methods.catalog import METHODS
+from dmo.methods.trace import _BY_SAMPLE
 from dmo.workflows.suggest import read_answers
 
 RNG = np.random.default_rng(0)
@@ -128,3 +132,98 @@ def test_what_cannot_go_on_says_so() -> None:
     with pytest.raises(ValueError, match="fit kept no moments to add to; begin with partial_fit"):
         model.fit(VIEWS, Y).partial_fit(VIEWS, Y)
     assert not hasattr(KGHA(approximation="exact"), "partial_fit")
+
+
+ADDED = [name for name, entry in METHODS.items() if entry.family == "global" and name not in _BY_SAMPLE]
+PROJECTIONS = [
+    MORP(n_components=3, ridge=0.3),
+    MORP(n_components=3, ridge=0.3, form="direct", center=False),
+    *[TraceEmbedding(name, n_components=3) for name in ADDED],
+]
+
+
+@pytest.mark.parametrize("model", PROJECTIONS, ids=lambda m: vars(m).get("method", "MORP"))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_projections_of_batches_are_exact_on_the_factor_rows(model: Any, weighted: bool) -> None:
+    X, new, counts = VIEWS["a"], NEW["a"], RNG.integers(1, 3, 120)
+    model = clone(model).set_params(kernel=RBF(3.0), approximation=Nystrom(rank=12), prepare="none")
+    for where in BATCHES:
+        model.partial_fit(X[where], Y[where], sample_weight=counts[where] if weighted else None)
+    rows = model.pass_.maps["x"]
+    wanted = clone(model).set_params(kernel="linear", approximation="exact")
+    again = np.repeat(np.arange(120), counts) if weighted else np.arange(120)
+    wanted.fit(rows(X[again]), Y[again])
+    np.testing.assert_allclose(model.eigenvalues_, wanted.eigenvalues_, rtol=1e-6)
+    Z, other = model.transform(new), wanted.transform(rows(new))
+    signs = np.sign((Z * other).sum(axis=0))
+    np.testing.assert_allclose(Z, other * signs, atol=1e-5 * np.abs(other).max())
+    if model._decodes:
+        np.testing.assert_allclose(model.decision_function(new), wanted.decision_function(rows(new)), atol=1e-5)
+
+
+def test_batches_of_documents_are_those_of_one_fit() -> None:
+    model = MLSI(n_components=3, ridge=0.1, approximation=Nystrom(rank=6))
+    for where in BATCHES:
+        model.partial_fit(VIEWS["a"][where], Y[where])
+    whole = MLSI(n_components=3, ridge=0.1, approximation="exact").fit(VIEWS["a"], Y)
+    np.testing.assert_allclose(model.decision_function(NEW["a"]), whole.decision_function(NEW["a"]), atol=2e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batches_without_labels_give_the_space_of_all_rows(weighted: bool, tmp_path: Path) -> None:
+    counts = RNG.integers(1, 3, 120)
+    model = made(MultiSetCCA, n_components=3)
+    for where in BATCHES:
+        model.partial_fit(some(where), sample_weight=counts[where] if weighted else None)
+        model.save(str(tmp_path / "model.zarr"))
+        model = load(str(tmp_path / "model.zarr"))
+    again = np.repeat(np.arange(120), counts) if weighted else np.arange(120)
+    whole = MultiSetCCA(Linear(), ridge=0.3, approximation="exact", n_components=3)
+    whole.fit({view: X[again] for view, X in VIEWS.items()})
+    Z, other = model.transform(NEW), whole.transform(NEW)
+    np.testing.assert_allclose(model.eigenvalues_, whole.eigenvalues_, rtol=1e-5)
+    np.testing.assert_allclose(Z, other * np.sign((Z * other).sum(axis=0)), atol=2e-5 * np.abs(other).max())
+
+
+CONTINUED = [
+    MORP(Linear(), n_components=3, approximation=LOW),
+    MLSI(n_components=3, approximation=LOW),
+    TraceEmbedding("cca", n_components=3, approximation=LOW),
+]
+
+
+@pytest.mark.parametrize("model", CONTINUED, ids=lambda model: type(model).__name__)
+def test_saved_projections_continue(model: Any, tmp_path: Path) -> None:
+    X, new = VIEWS["a"], NEW["a"]
+    model = clone(model).partial_fit(X[:50], Y[:50])
+    model.save(str(tmp_path / "model.zarr"))
+    read = load(str(tmp_path / "model.zarr"))
+    for going in (model, read):
+        going.partial_fit(X[50:], Y[50:])
+    np.testing.assert_array_equal(read.decision_function(new), model.decision_function(new))
+    with pytest.raises(UserError, match="fit kept no moments to add to; begin with partial_fit"):
+        model.fit(X, Y).partial_fit(X, Y)
+
+
+@pytest.mark.parametrize("model", CONTINUED, ids=lambda model: type(model).__name__)
+def test_classes_and_outputs_of_batches_are_those_of_one_fit(model: Any) -> None:
+    X, new = VIEWS["a"], NEW["a"]
+    y = np.array(["x", "y", "z"])[Y[:, 0] + Y[:, 1].astype(int)]
+    found = clone(model).set_params(n_components=2)
+    found.partial_fit(X[:60], y[:60], classes=["x", "y", "z"]).partial_fit(X[60:], y[60:])
+    whole = clone(found).set_params(approximation="exact").fit(X, y)
+    np.testing.assert_allclose(found.decision_function(new), whole.decision_function(new), atol=2e-4)
+    T = X[:, :3] + 0.1 * VIEWS["b"][:, :3]
+    found = clone(model).partial_fit(X[:60], T[:60]).partial_fit(X[60:], T[60:])
+    whole = clone(found).set_params(approximation="exact").fit(X, T)
+    np.testing.assert_allclose(found.predict(new), whole.predict(new), atol=2e-5)
+    with pytest.raises(UserError, match="y has 2 outputs, earlier calls had 3"):
+        found.partial_fit(X, T[:, :2])
+
+
+def test_projections_that_cannot_add_rows_raise() -> None:
+    assert not hasattr(MLSI(approximation="krylov"), "partial_fit")
+    assert not hasattr(TraceEmbedding("hsic-1", approximation=LOW), "partial_fit")
+    assert not hasattr(TraceEmbedding("lpp", approximation=LOW), "partial_fit")
+    with pytest.raises(UserError, match="take label_kernel='linear', or use fit"):
+        MORP(approximation=LOW, label_kernel="rbf").partial_fit(VIEWS["a"], Y)
