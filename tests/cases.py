@@ -85,8 +85,8 @@ class ThreadTiles:
 class Case:
     """An operator with its dense references.
 
-    `matrix` is the dense form of the operator. `cross` is the block between new and old rows that its expansions represent,
-    and `raw` is that block before the kernel was wrapped.
+    `matrix` is the dense form of the operator. `cross` is the block between new and old rows that its expansions
+    represent, and `raw` is that block before the kernel was wrapped.
     """
 
     operator: Operator

@@ -115,7 +115,7 @@ def client(local_cluster: Any, _shared_client: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create images `pics`, their store `f.zarr` (three cheap views), a KGHA model `m.zarr` and a ridge model `r.zarr`."""
+    """Create images `pics`, their store `f.zarr` (three cheap views), a KGHA model `m.zarr` and a ridge `r.zarr`."""
     from scenes import draw_images
     from shell import run
 

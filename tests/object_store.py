@@ -19,8 +19,8 @@ import pytest
 FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
 """Kinds of failing requests and answers.
 
-Requests are answered with 500, 503 SlowDown or 403, or are carried out and then answered with 500. Answers stop early, are
-reset, never end, have the ETag or checksum of other bytes, or contain a wrong byte without a checksum.
+Requests are answered with 500, 503 SlowDown or 403, or are carried out and then answered with 500. Answers stop early,
+are reset, never end, have the ETag or checksum of other bytes, or contain a wrong byte without a checksum.
 """
 _REFUSED = {
     "failing": ("500 Internal Server Error", ""),
@@ -31,7 +31,7 @@ _REFUSED = {
 
 @dataclass
 class Service:
-    """S3 service; `trouble` sets the fraction of requests with each of `FAULTS`, `faults` counts them among `requests`."""
+    """S3 service; `trouble` sets the fraction of each of `FAULTS`, `faults` counts them among `requests`."""
 
     app: Callable[..., Iterable[bytes]]
     url: str = ""

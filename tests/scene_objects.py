@@ -49,7 +49,7 @@ class Canvas:
         return np.clip(total / weight, 0, 1)
 
     def paint(self, top: int, pixels: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Paint pixels (rows x width x 3, 0..255) on the image from row `top`; `mask` has rows x width values in 0..1."""
+        """Paint pixels (rows x width x 3, 0..255) on the image from row `top`; `mask` is rows x width in 0..1."""
         from PIL import Image
 
         layer = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))

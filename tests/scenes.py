@@ -83,7 +83,7 @@ class Scene:
 
 
 def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
-    """Draw scene `number`: return its image, 128 x 192 x 3 uint8, and its sorted labels. The result is deterministic."""
+    """Draw scene `number` deterministically: return its image, 128 x 192 x 3 uint8, and its sorted labels."""
     rng = np.random.default_rng((seed, number))
     light = _pick(rng, LIGHTS)
     kind = _pick(rng, KINDS)

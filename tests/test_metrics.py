@@ -16,7 +16,7 @@ from dmo.metrics import checked_blocks
 
 @pytest.fixture
 def problem():
-    """Generate 120 x 9 labels and coarse scores with many ties; label 3 never occurs, label 5 always, row 7 is empty."""
+    """Generate 120 x 9 labels and coarse, tied scores; label 3 never occurs, label 5 always, row 7 is empty."""
     rng = np.random.default_rng(0)
     Y = (rng.random((120, 9)) < np.linspace(0.05, 0.7, 9)).astype(np.uint8)
     Y[:, 3], Y[:, 5] = 0, 1

@@ -798,7 +798,7 @@ def test_the_table_of_resources_matches_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Tasks cover 1 or 2 blocks of 4096 rows, or 0.1 s; four or more segments of 1 to 16 tasks; sums by binary trees."""
+    """Tasks have 1 or 2 blocks of 4096 rows, or 0.1 s. Segments have 1 to 16 tasks, at least four, and sum by trees."""
     for n, size in ((1, 1), (8192, 1), (8193, 1), (131_071, 1), (131_072, 2), (200_000, 2), (10**7, 12)):
         parts, tasks = -(-n // (size * 4096)), 0
         segment = min(16, max(1, parts // 4))

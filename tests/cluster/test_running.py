@@ -1,4 +1,4 @@
-"""Features of every run: JSON log, exit codes, `dask dmo`, checkpoints of a pass over the data, workers for transform."""
+"""Features of every run: JSON log, exit codes, `dask dmo`, checkpoints of passes, workers for transform."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Random irregular text tables, compared with a reader that only splits fields: `python -m tests.datasets.awkward 400`."""
+"""Random irregular text tables, compared with a plain field splitter: `python -m tests.datasets.awkward 400`."""
 
 import csv
 import io

@@ -1454,8 +1454,9 @@ def served(tmp_path):
 class HostileHandler(BaseHTTPRequestHandler):
     """Server whose paths misbehave.
 
-    /endless never ends, /slow sends single bytes, /long announces a huge file, /short stops early, /empty has no body, and
-    /none does not answer. /away redirects to a local file, /round to itself, /elsewhere to a bad file of another host."""
+    /endless never ends, /slow sends single bytes, /long announces a huge file, /short stops early, /empty has no body,
+    /none does not answer. /away redirects to a local file, /round to itself, /elsewhere to a bad file of another host.
+    """
 
     def log_message(self, *_):
         pass

@@ -1,4 +1,4 @@
-"""Extraction from folders of images to feature stores and annotations: complete, without repeated work, reproducible."""
+"""Extraction from image folders to feature stores and annotations: complete, reproducible, no repeated work."""
 
 import csv
 import json

@@ -491,7 +491,7 @@ def test_clusters_with_fewer_rows_than_their_rank_give_what_they_have():
 
 
 def test_bases_extend_to_rows_that_were_not_fitted():
-    """If a cluster has about as many landmarks as rows, a basis fitted only to its rows reaches |f(x)|^2 = 30 elsewhere."""
+    """With as many landmarks as rows in a cluster, a basis fitted only to them reaches |f(x)|^2 = 30 elsewhere."""
     for seed in range(3):
         F = meka(NARROW, X, 5, 30, random_state=seed, fit_rows=400)(NEW).astype(np.float64)
         assert relative(NARROW(NEW, dtype=np.float64), F @ F.T) < 0.3

@@ -1,4 +1,4 @@
-"""The experiments of the LLT-SVR paper at small size: its functions, its settings, tables next to the printed values."""
+"""The experiments of the LLT-SVR paper at small size: functions, settings, tables next to the printed values."""
 
 import importlib
 import json

@@ -129,7 +129,7 @@ def test_corel5k_quick(pipeline, dmo_data, tmp_path):
 
 
 def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkeypatch):
-    """Both tables are compared with printed values of a set with the same folder name; the best candidate is refitted."""
+    """Both tables are compared with printed values of the set in the folder name; the best candidate is refitted."""
     paper = sys.modules["kgha_paper"]
     monkeypatch.setattr(paper, "SHARES", (0.2, 0.5))
     few = {"balance": (1e-3, 1e-1), "ridge": (1e-2, 1e-1)}
@@ -175,7 +175,7 @@ def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
 
 
 def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_path, monkeypatch, capsys):
-    """6 s are 3 products of 2 s, 1.5 s are 1.5 products of 1 s: a factor of 2. Failed and unmatched tasks are omitted."""
+    """6 s are 3 products of 2 s, 1.5 s are 1.5 products of 1 s: factor 2. Failed and unmatched tasks are omitted."""
     monkeypatch.syspath_prepend(FOLDER / "benchmarks")
     import limits
 

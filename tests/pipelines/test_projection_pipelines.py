@@ -125,7 +125,7 @@ def test_the_papers_machines_are_libsvm_per_category(pipeline):
 
 
 def test_withdrawn_ratings_are_judged_and_no_others(pipeline):
-    """Six of eight items are rated, three of them seen; the best two unseen ones are a hidden like and an unrated item."""
+    """Six of eight items are rated, three seen; the best two unseen ones are a hidden like and an unrated item."""
     preferences = pipeline("morp_preferences")
     likes = np.array([1, 0, 1, 1, 0, 0, 1, 1], np.uint8)
     seen = np.array([1, 1, 0, 0, 0, 0, 1, 0], bool)

@@ -254,7 +254,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
 @pytest.mark.slow
 def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, table: list[Any]) -> None:
-    """The memory estimate before a product rejects such work; if there is no estimate, the restarts of the workers do."""
+    """The memory estimate before a product rejects such work; without an estimate, the restarts of workers do."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((150_000, 4)).astype(np.float32), np.eye(3)[np.arange(150_000) % 3]
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=1800, fit_rows=2000)

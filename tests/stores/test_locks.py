@@ -231,7 +231,7 @@ def test_a_writer_whose_clock_is_set_by_hours_keeps_its_lock_and_ends_with_the_s
 
 
 def in_namespace(*command: str) -> list[str]:
-    """Build a command that runs as process 1 of a new PID namespace; skip the test if the system does not support this."""
+    """Build a command that runs as process 1 of a new PID namespace; skip the test if this is not supported."""
     start = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*start, "true"], capture_output=True).returncode:
         pytest.skip("this system cannot create PID namespaces (unshare)")

@@ -65,7 +65,7 @@ class Work:
 
 
 class Counted(Dense):
-    """A float32 kernel that counts its float32 products as steps, but not the float64 products of residuals and digests."""
+    """A kernel that counts its float32 products as steps, but not the float64 products of residuals and digests."""
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if dtype == np.float32:
@@ -105,7 +105,7 @@ def one_solve(ridge: float = 0.02, bump: float = 0.0, target: float = 0.0) -> Re
 
 
 def eigenvectors() -> Result:
-    """Fit with block Krylov steps whose solves for two views are warm-started; each product with the tiles is a step."""
+    """Fit with block Krylov steps and warm-started solves of two views; each product with the tiles is a step."""
     X, Y = samples()
     views = {"a": X[:, :3], "b": X[:, 2:]}
     apply = Tiles._apply

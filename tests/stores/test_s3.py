@@ -1,4 +1,4 @@
-"""Stores on S3 (a moto server on loopback): write, resume, lock, verify, and read by the client process and by workers."""
+"""Stores on S3 (a moto server on loopback): write, resume, lock, verify; read by the client and by workers."""
 
 import os
 import subprocess
