@@ -149,7 +149,8 @@ def choose_dtype(
 ) -> np.dtype:
     """Choose float32 if it saves memory and the ridge exceeds its rounding error, otherwise float64.
 
-    A precomputed kernel keeps its precision. Requesting float32 with too small a ridge is an error."""
+    A precomputed kernel keeps its precision. Requesting float32 with too small a ridge is an error.
+    """
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
     if kernel.pairwise and engine.precision == "auto":
@@ -283,7 +284,8 @@ def _built(
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
     """Return the rows per chunk if the kernel matrix is already stored, or None if entries must be computed.
 
-    Tiles of whole chunks are read from the store without copying, and no chunk is read twice."""
+    Tiles of whole chunks are read from the store without copying, and no chunk is read twice.
+    """
     found = {name: numbered(source)[0] for name, source in sources.items()}
     lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
     stored = [int(chunks[0]) for chunks in lazy if chunks]

@@ -214,7 +214,7 @@ class FactorGroups:
         means: Mapping[str, np.ndarray],
         center: bool,
     ) -> Self:
-        """From the Gram matrix of all groups (m x m), each in the eigenvectors of its own."""
+        """Build groups from the Gram matrix of all columns (m, m), each in the eigenvectors of its own Gram matrix."""
         scales = [np.full(len(values), np.sqrt(values.max(initial=1e-300))) for values, _ in pairs.values()]
         rows = pseudo_samples(gram, np.concatenate(scales))
         edges = np.cumsum([len(values) for values, _ in pairs.values()])[:-1]
@@ -315,7 +315,7 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
-    """A group of samples; labels are rotated at once, because their directions are counted."""
+    """Build a group of samples; labels are rotated at once, because their directions are counted."""
     mean = rows.mean(axis=0, dtype=np.float64)
     if name != LABELS:
         return _FactorRows(rows, mean, centers=center)
@@ -325,14 +325,14 @@ def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
 
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues above rounding errors and their vectors; by NumPy, because SciPy blocks other threads."""
+    """Compute eigenvalues above rounding errors and their vectors; by NumPy, because SciPy blocks other threads."""
     values, vectors = np.linalg.eigh(gram)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return values[keep], vectors[:, keep]
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(V, s^2, rows V) for the singular values s above rounding errors.
+    """Return V, s^2 and rows V of the singular value decomposition, for singular values s above rounding errors.
 
     rows (n, d)
     """

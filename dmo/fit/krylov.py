@@ -73,7 +73,8 @@ class Krylov:
 class Subspace:
     """Linear functions with an orthonormal `basis` (d x r), the `mean` of rows (d) and the `trace` of (centered) X X'.
 
-    `last`: no larger subspace follows; `moments`: of coordinates (ROWS) and labels (LABELS), None for many labels."""
+    `last`: no larger subspace follows; `moments`: of coordinates (ROWS) and labels (LABELS), None for many labels.
+    """
 
     basis: np.ndarray
     mean: np.ndarray
@@ -202,7 +203,8 @@ def subspaces(
 class _KnownLabels:
     """Moments of the label columns: Gram matrix (q x q), sums, `row_sums` of the rows (d), and `cross`: Q'X'S labels.
 
-    Q is the basis of the first step, whose span contains X'S labels."""
+    Q is the basis of the first step, whose span contains X'S labels.
+    """
 
     gram: np.ndarray
     sums: np.ndarray

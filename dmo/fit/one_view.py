@@ -30,7 +30,8 @@ _BLOCK = 2048
 class RelationFeatures:
     """Features `values` (n x p, dense or CSR), and a `function` that builds the expansion of new rows.
 
-    Its arguments are coefficients on the features (p x k) and an offset (k)."""
+    Its arguments are coefficients on the features (p x k) and an offset (k).
+    """
 
     values: Any
     function: Callable[[np.ndarray, np.ndarray], Expansion]

@@ -79,7 +79,8 @@ def add_up(
 ) -> S:
     """Sum over n rows; `columns` is the number of entries per row, if known.
 
-    Raises a UserError if there are no rows."""
+    Raises a UserError if there are no rows.
+    """
     # Arguments: `name`: name of the stage; `add`: adds a block, and is sent to each worker once; `beside`: arrays of n
     # rows, or None; `restore`: restores a sum from its `to_arrays`; `configuration`: returns a digest of all inputs of
     # the sum; `client`: a distributed.Client, or None for the client process. The digest is only needed inside

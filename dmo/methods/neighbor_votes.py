@@ -107,7 +107,10 @@ def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
 
 
 def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
-    """Evaluate the ranking by calibrated scores with two-fold cross-validation. scores (n, L); Y (n, L)"""
+    """Evaluate the ranking by calibrated scores with two-fold cross-validation.
+
+    scores, Y (n, L)
+    """
     found = []
     for some, rest in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         decide = PooledCalibration().learn([part[some] for part in scores], Y[some])

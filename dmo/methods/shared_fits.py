@@ -292,7 +292,8 @@ class _Folds:
     def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], Any, RealOutputs | None]:
         """Return training and held-out rows, training labels, and the units of targets.
 
-        Scales and units are learned only from the training rows of the other folds."""
+        Scales and units are learned only from the training rows of the other folds.
+        """
         model, test = self.model, np.flatnonzero(self.fold == number)
         size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
 

@@ -49,7 +49,8 @@ _MEMORY = 15  # stored pairs of n x L blocks; each extrapolation needs the same 
 class Extrapolation:
     """Anderson extrapolation of s = s + g(s) for blocks s of one shape, in row-major order.
 
-    It returns to the plain step if an extrapolation makes |g| more than twice as large."""
+    It returns to the plain step if an extrapolation makes |g| more than twice as large.
+    """
 
     def __init__(self) -> None:
         self.forget()

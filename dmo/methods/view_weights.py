@@ -82,7 +82,10 @@ _POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # power of a move; its random noise;
 
 @dataclass
 class _TargetSearch:
-    """Best weights and ridge of every target so far, for kernels with mean diagonal 1. weights (L, V)"""
+    """Best weights and ridge of every target so far, for kernels with mean diagonal 1.
+
+    weights (L, V)
+    """
 
     weights: np.ndarray
     ridges: np.ndarray  # (L,)

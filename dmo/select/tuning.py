@@ -232,7 +232,7 @@ class _Problem:
         return {"decoder": ["calibrated" if self.rule is None else self.rule]}
 
     def known(self, grid: Grid) -> dict[str, Sequence[Any]]:
-        """The part of a grid whose parameters the estimator has."""
+        """Return the part of a grid whose parameters the estimator has."""
         own = nested(self.estimator)
         return {name: values for name, values in grid.items() if name in own}
 
