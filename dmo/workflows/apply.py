@@ -54,19 +54,15 @@ class SampleIds(Sequence[str]):
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """Fitted model, the digest of its file contents, and the samples of a store that it is applied to.
-
-    `views` (m rows), `index` (row numbers) and `split` select the samples. `columns` holds the store's column of each
-    class of the model; it is None if the labels of both agree.
-    """
+    """Fitted model, the digest of its file contents, and the samples of a store that it is applied to."""
 
     model: Any
     contents: str
     store: stores.FeatureStore
-    views: Mapping[str, Subset]
-    index: np.ndarray | RowMask
+    views: Mapping[str, Subset]  # m rows each
+    index: np.ndarray | RowMask  # row numbers in the store
     split: str | None
-    columns: np.ndarray | None = None
+    columns: np.ndarray | None = None  # the store's column of each class; None if the labels of both agree
     excluded: int = 0
     """Number of samples that were excluded because a model was trained on them."""
 
