@@ -134,7 +134,7 @@ def test_sparse_rows_have_the_scores_of_the_direct_solve():
 
 
 def test_single_precision_refuses_landmarks_that_are_near_each_other():
-    with pytest.raises(IllConditioned, match="too near"):
+    with pytest.raises(IllConditioned, match="too close together"):
         LandmarkFactors(np.asfortranarray([[1.0, 0.9999], [0.9999, 1.0]], np.float32), 0.0, 0.1)
 
 
@@ -232,7 +232,7 @@ def test_fits_that_need_factor_rows_refuse_a_solver_that_makes_none(estimator):
 
 
 def test_what_adds_up_moments_of_batches_refuses_too():
-    with pytest.raises(UserError, match="take solver='direct'"):
+    with pytest.raises(UserError, match="use solver='direct'"):
         MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).partial_fit(X, Y)
 
 
