@@ -266,6 +266,7 @@ OTHERS = {
         decide.rules._ONE_SIDED
     """,
     "layout of pages, figures and messages": """
+        cli.help_pages.LINES cli.help_pages.WIDTH
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.apply.LABELS_SHOWN
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
@@ -352,6 +353,7 @@ OTHERS = {
         methods.discriminant.PAIRS space._WIDEST
     """,
     "grids and rounds of a search": """
+        registry._COMPONENTS registry._DIMENSIONS
         fit.engine.FOLDS methods.filling._RIDGES decide.out_of_fold._MOST_FOLDS select.tuning._FACTOR
         select.tuning._RIDGES select.tuning._ROUGH select.tuning._SIZES select.tuning._WIDTHS
         select.tuning._FAR select.tuning._NEAR

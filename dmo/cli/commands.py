@@ -116,8 +116,6 @@ def command_of(entry: Lazy, program: str) -> Any:
 
 def _help_page(estimator: str) -> type[HelpPage]:
     """Create the class of the commands of an estimator."""
-    from dmo.cli.estimator_options import surfaces  # most commands do not need the options of estimators
-
     found = surfaces()[estimator]
     return type(
         "EstimatorHelp", (HelpPage,), {"estimator": estimator, "options": found.options, "engines": found.engines}

@@ -171,7 +171,7 @@ def test_a_scheduler_started_by_dask_loads_nothing_of_dmo_but_the_name_of_its_co
         "print(*(name for name in sys.modules if name.split('.')[0] in ('dmo', 'numba', 'scipy', 'sklearn', 'zarr')))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
-    assert set(done.stdout.splitlines()[-1].split()) == {"dmo", "dmo.cli", "dmo.cli.dask_command"}
+    assert set(done.stdout.splitlines()[-1].split()) == {"dmo", "dmo.cli", "dmo.cli.dask_command", "dmo.registry"}
 
 
 def test_workers_transform_annotate_and_evaluate_as_one_process_does(

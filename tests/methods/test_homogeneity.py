@@ -422,7 +422,7 @@ def test_ridge_on_combined_kernels(combine, join):
     oracle = KernelRidge(alpha=0.1, kernel="precomputed").fit(K, Y).predict(K)
     model = MultiViewRidge(ridge=0.1, combine=combine, weights={"a": 1, "b": 3}, center=False).fit(views, Y)
     np.testing.assert_allclose(model.decision_function(views), oracle, atol=1e-9)
-    with pytest.raises(ValueError, match="are all zero; give at least one view a positive weight"):
+    with pytest.raises(ValueError, match="are all zero; set a positive weight for at least one view"):
         MultiViewRidge(combine=combine, weights={"a": 0, "b": 0}).fit(views, Y)
 
 

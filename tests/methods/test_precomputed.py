@@ -429,9 +429,9 @@ SPOILT = np.where(np.eye(150, k=100) > 0, np.nan, 1.0)
         (KGHA("precomputed", approximation=Nystrom(rank=5)), None, "use approximation='exact'"),
         (KGHA("precomputed", approximation=Meka(rank=5)), None, "use approximation='exact'"),
         (MORP("precomputed", approximation=BestLowRank(rank=5)), None, "use approximation='exact'"),
-        (MOPE(kernel="precomputed"), None, "pass the features with a kernel by name, or take MORP"),
-        (MESD("lfda", kernel="precomputed"), None, "pass the features with a kernel by name"),
-        (TraceEmbedding("lpp", kernel="precomputed"), None, "pass the features with a kernel by name"),
+        (MOPE(kernel="precomputed"), None, "pass the features and the name of a kernel, or use MORP"),
+        (MESD("lfda", kernel="precomputed"), None, "pass the features and the name of a kernel"),
+        (TraceEmbedding("lpp", kernel="precomputed"), None, "pass the features and the name of a kernel"),
     ],
 )
 def test_what_a_kernel_matrix_cannot_do_is_refused_in_a_sentence(model, change, words):

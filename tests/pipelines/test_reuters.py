@@ -97,7 +97,7 @@ def test_tf_idf_is_scikit_learns():
     assert vocabulary.words == vectors.get_feature_names_out().tolist()
     np.testing.assert_allclose(vocabulary.rows(texts).toarray(), vectors.transform(texts).toarray(), atol=1e-6)
     assert vocabulary.rows([]).shape == (0, len(vocabulary.words))
-    with pytest.raises(DataError, match="no word in 50 or more"):
+    with pytest.raises(DataError, match="no word occurs in at least 50"):
         TextVocabulary.learn(texts, 50)
 
 

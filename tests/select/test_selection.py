@@ -1027,7 +1027,7 @@ def test_a_model_that_is_tuned_by_a_metric_is_scored_by_it(metric):
 
 
 def test_an_estimator_without_a_decoder_is_not_tuned_by_label_sets():
-    with pytest.raises(UserError, match=r"MultiSetCCA has no decoder, .* 'f1-macro@5'"):
+    with pytest.raises(UserError, match=r"MultiSetCCA has no decoder .* 'f1-macro@5'"):
         making_sets(dmo.MultiSetCCA(), "f1-macro")
 
 
