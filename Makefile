@@ -24,7 +24,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --ma
 test: lint
 	$(PYTEST) -m "not clusters and not slow"
 
-# slow tests: killed processes, damaged files, the commands of the guides, every estimator with every option; SHARD=0/3 is a third
+# slow tests: killed processes, damaged files, the commands of the guides, every estimator with every option; SHARD=0/6 is a sixth
 SHARD ?= 0/1
 
 test-slow: venv

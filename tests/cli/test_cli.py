@@ -290,6 +290,7 @@ def test_annotate_reads_no_labels(work, tmp_path):
 COLUMNS = {"labels": ["a", "b", "c", "d"], "classes": ["species"], "real": ["height", "weight"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("name", ["ridge", "lltsvr"])
 def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
@@ -852,6 +853,7 @@ def test_from_a_description(work, tmp_path):
     assert list(found["views"]) == ["shape"]
 
 
+@pytest.mark.slow
 def test_as_a_process(work, tmp_path):
     command = [str(Path(sys.executable).with_name("dmo"))]
     good = subprocess.run(

@@ -141,6 +141,7 @@ def new_rows(folder):
         np.save(folder / f"emb/part.{i}.npy", np.load(folder / f"emb/part.{i}.npy") + np.float32(0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "labels", "answers"),
     [

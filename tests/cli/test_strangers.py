@@ -230,6 +230,7 @@ def test_a_search_fills_cells_a_store_without_labels_says_what_it_lacks_and_yes_
         assert "x.zarr has no labels, which MultiViewRidge needs" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha", "mesd", "labelpropagation"])
 def test_classes_of_which_some_are_not_known_are_predicted_as_classes_for_every_sample(name, tmp_path):
     table = _table(species=CLASSES)

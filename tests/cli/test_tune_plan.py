@@ -406,6 +406,7 @@ def bottles(tmp_path_factory):
     return folder / "wine.zarr"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha", "jec"])
 def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     found = record("tune", name, bottles, tmp_path / "m.zarr", "--impute", "median", "--folds", "2")
@@ -442,6 +443,7 @@ def test_a_search_chooses_among_fillings(bottles, tmp_path):
     assert {row["prepare__impute"] for row in found["table"]} == {"mean", "median"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["neighborvotes", "fasttag"])
 def test_annotators_on_a_base_say_how_gaps_are_filled_and_so_they_are(name, bottles, tmp_path):
     model, base = tmp_path / "m.zarr", tmp_path / "base.zarr"

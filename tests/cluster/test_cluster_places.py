@@ -694,6 +694,7 @@ def test_the_image_runs_as_a_user_and_takes_the_pinned_versions() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cluster_with_certificates_refuses_a_plain_client_and_a_strangers_certificate(
     certificates: dict[str, str], tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ WORDS = np.array(["10", "9", "low"], dtype=object)[RNG.integers(3, size=N)]
 WORDS[7] = "rare"  # a class without training samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha", "morp", "lltsvr"])
 def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
     """The accuracy equals scikit-learn's accuracy_score on the same class vector."""
@@ -371,6 +372,7 @@ def test_columns_of_numbers_between_words_keep_their_order_and_the_table_its_cel
     assert table["a"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
     names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv accepts in a cell
     rows = RNG.integers(0, 9, (2, len(names)))

@@ -429,6 +429,7 @@ def search(A: Operator, products: int = 300) -> BlockCG:
     return BlockCG(A, 1e-3, NystromPreconditioner.of(A, 4, 0), 1e-10, products)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", ["centered", "weighted"])
 def test_a_search_on_workers_equals_one_in_the_client(
     around: str, client: Any, monkeypatch: pytest.MonkeyPatch

@@ -648,6 +648,7 @@ def test_rank_above_n_is_n():
 # --- scikit-learn
 
 
+@pytest.mark.slow
 @checked_by_scikit_learn([Nystrom(rank=20), Meka(clusters=2, rank=10), BestLowRank(rank=20, clusters=2)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -129,6 +129,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_annotate_give_probabilities_and_come_back_from_disk(name, halves, tmp_path):
     old, Y, new, truth = halves
@@ -376,7 +377,7 @@ def test_fasttag_is_the_fixed_point_of_the_papers_alternation():
     once = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
     assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3  # the second is learned from richer labels
     for wrong in (FastTag(KGHA()), FastTag(dropout=1.0)):
-        with pytest.raises(UserError, match="needs a (MultiViewRidge|probability)"):
+        with pytest.raises(UserError, match=r"needs a (MultiViewRidge|probability)"):
             wrong.fit(X, Y)
 
 

@@ -708,6 +708,7 @@ def learned_in_own_units(name):
     return wanted / np.linalg.norm(wanted, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", Nystrom(rank=80)], ids=["exact", "moments"])
 @pytest.mark.parametrize("name", UNITS)
 def test_units_and_offsets_of_the_features_change_no_decision(name, how):

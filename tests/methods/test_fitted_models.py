@@ -93,6 +93,7 @@ def test_model_ignores_changes_of_every_input_type(name, kind):
     assert_same(predictions(model, new), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
 def test_first_predictions_from_threads_and_copies_agree(name, tmp_path):

@@ -184,6 +184,7 @@ DECIDING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECIDING)
 def test_weights_are_repeated_samples_in_all_that_is_decided(name: str) -> None:
     model, repeated = DECIDING[name], np.random.default_rng(2).permutation(np.repeat(np.arange(N), WEIGHTS.astype(int)))
@@ -528,6 +529,7 @@ WEIGHED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WEIGHED, ids=lambda model: f"{type(model).__name__} {model.approximation}"[:12])
 def test_class_weights_multiply_sample_weights(model: Any, tmp_path: Path) -> None:
     X, new = VIEWS["a"], NEW["a"]

@@ -529,6 +529,7 @@ def test_gram_of_blocks_is_the_gram_of_all():
     assert Dense(gram(F)).shape == (3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["resident", "stored"])
 def test_a_cluster_gives_the_scores_of_one_process(storage, local_cluster, tmp_path):
     views, Y = two_views(n=110)

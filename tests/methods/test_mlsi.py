@@ -49,6 +49,7 @@ def test_without_supervision_it_is_lsi(form, rows, dual):
         np.testing.assert_allclose(np.abs(model.transform(batch)), np.abs(reference.transform(batch)), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.2, 0.7])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("form", ["direct", "simplified"])

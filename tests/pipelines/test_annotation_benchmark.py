@@ -75,6 +75,7 @@ def test_rows_are_what_the_estimators_give(finished):
         assert float(found[annotator, decoder]["f1"]) == pytest.approx(f1, abs=0.01), (annotator, decoder)
 
 
+@pytest.mark.slow
 def test_every_test_is_read_once_and_finished_parts_are_not_done_again(pipeline, finished, monkeypatch):
     lines = (finished / "log.txt").read_text().splitlines()
     assert len(lines) == len({line.partition("test of")[2] for line in lines}) == 6 * len(pipeline.DECODERS)

@@ -171,6 +171,7 @@ def test_folds_of_one_class_a_sample_are_scikit_learns_stratified_folds():
     np.testing.assert_array_equal(np.sort(ours, axis=0), np.sort(theirs, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
@@ -1130,6 +1131,7 @@ WITHOUT_SIGNAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_SIGNAL)
 def test_labels_without_a_signal_come_out_as_chance(name, tmp_path):
     model, grid = WITHOUT_SIGNAL[name]
