@@ -62,7 +62,7 @@ from dmo.persistence import described, load, rebuilt, with_prefix, without_prefi
 _MANY = 4096
 """Number of labels above which predictions are sparse."""
 _COMPARED = 256
-"""Number of samples above which score thresholds are faster than probabilities; finding them costs as much as 66 samples."""
+"""Number of samples above which score thresholds are faster than probabilities; finding them costs 66 samples."""
 _ROWS = 4096
 """Maximum number of samples whose scores are in memory at the same time when label sets are predicted."""
 _ENTRIES = 1 << 22
@@ -170,7 +170,7 @@ class Annotator(Estimator):
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether label sets and probabilities are not learned: in folds of another fit, for regression, or by request."""
+        """Whether label sets are not learned: in folds of another fit, for regression, or by request."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     @property
@@ -241,10 +241,10 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """Set the rule that converts raw scores to ranking scores, from label frequencies (L) and statistics of scores."""
+        """Set the rule from raw to ranking scores, from label frequencies (L) and statistics of scores."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # Add the label means if classes are weighted: without them, the class weights would have no effect on the offset
-        # of the scores. Methods without the parameter `intercept` have their own offset.
+        # Add the label means if classes are weighted: without them, the class weights would have no effect on the
+        # offset of the scores. Methods without the parameter `intercept` have their own offset.
         weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
         intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
@@ -285,8 +285,8 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L) or (m,)
-            Label scores. For two classes, the difference between the scores of the second and the first class; the second
-            class is predicted if it is positive.
+            Label scores. For two classes, the difference between the scores of the second and the first class; the
+            second class is predicted if it is positive.
         """
         scores = self._label_scores(X)
         return scores[:, 1] - scores[:, 0] if self._is_binary else scores
@@ -339,8 +339,8 @@ class Annotator(Estimator):
         Raises
         ------
         UserError
-            If no probabilities were learned: there were too few training samples, or too many labels in a sparse matrix, or
-            the estimator has `decoder=Scores(label_sets=False)`.
+            If no probabilities were learned: there were too few training samples or too many labels in a sparse matrix,
+            or the estimator has `decoder=Scores(label_sets=False)`.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
@@ -425,7 +425,7 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def _stored_hierarchy(self) -> dict[str, list[str]]:
-        """Return the hierarchy of a saved model, as parents by child; earlier versions stored only ancestors of labels."""
+        """Return the hierarchy of a saved model, as parents by child; old models store only ancestors of labels."""
         known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
         if not known:
             names = [str(label) for label in self.classes_]
@@ -591,7 +591,7 @@ class Annotator(Estimator):
         return out
 
     def _score_thresholds(self, top: int | None, m: int) -> np.ndarray | None:
-        """Return the raw scores (L) above which labels are predicted, or None if probabilities are faster or necessary."""
+        """Return raw score thresholds (L) of the labels, or None if probabilities are faster or necessary."""
         decoder = self.decoding_
         if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
             return None
