@@ -1,4 +1,4 @@
-"""Incremental fits by `partial_fit`: moments are updated with new rows and labels, without reading earlier rows again."""
+"""Incremental fits by `partial_fit`, which adds rows and labels without reading earlier rows again."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Incremental(Estimator):
         X : mapping of view to rows, list of rows, or rows
             Views of n additional samples.
         y : array-like of shape (n, L) or (n,), default=None
-            Labels of 0 and 1, n classes, n lists of labels, or regression targets, which are scaled by the statistics of
-            the first call. A call can add columns or names of new labels, which are then 0 for all earlier samples.
+            Labels of 0 and 1, n classes, n lists of labels, or regression targets, which are scaled by the statistics
+            of the first call. A call can add columns or names of new labels, which are then 0 for all earlier samples.
             Methods without labels ignore y.
         classes : array-like of shape (L,) or None, default=None
             All classes, required in the first call if y is a vector of classes.
@@ -116,7 +116,7 @@ class Incremental(Estimator):
         Raises
         ------
         UserError
-            If the views differ, if labels are missing or classes are unknown, or after `fit`, which does not keep moments.
+            If views differ, labels are missing or classes are unknown, or after `fit`, which does not keep moments.
         """
         check_parameters(self)
         if getattr(self, "_decoder", None) is not None:
