@@ -73,8 +73,8 @@ class KernelSystem:
 
 def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
     """Build the system of linear kernels from centered rows."""
-    # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids a loss of
-    # precision if features are far from the origin.
+    # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids a loss
+    # of precision if features are far from the origin.
     factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
@@ -169,8 +169,8 @@ class OutputSVR(Annotator):
         y : array-like of shape (n, L) or (n,)
             Regression targets; a matrix of labels 0 and 1, or -1 and +1; n lists of labels; or n classes, as strings or
             the numbers 0 and 1, or -1 and +1. Labels and classes are learned as -1 and +1. NaN, None and masked entries
-            of a matrix are unknown. Before the fit, they are imputed by a ridge regression of each output, fitted on the
-            samples in which the output is known.
+            of a matrix are unknown. Before the fit, they are imputed by a ridge regression of each output, fitted on
+            the samples in which the output is known.
         sample_weight : array-like of shape (n,) or None, default=None
             Sample weights, which act as repetition counts. They also affect kernel bandwidths and the statistics of
             outputs, but not the choice of landmarks among the samples of positive weight.
