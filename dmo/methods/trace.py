@@ -47,11 +47,11 @@ _BY_SAMPLE = ("hsic-1", "hsl-1", "hsl-2", "hsl-3")
 class TraceEmbedding(IncrementalProjection):
     """Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
 
-    The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read all
-    rows into memory. Supervised methods accept n classes, where -1 or NaN means unlabeled, or an n x L matrix of 0 and 1,
-    where a row of zeros or NaN means unlabeled. Samples with several labels are treated as in `MESD`. Unlabeled samples
-    are embedded, but supervised terms ignore them. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have
-    only `fit_transform`, because they cannot embed new samples.
+    The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read
+    all rows into memory. Supervised methods accept n classes, where -1 or NaN means unlabeled, or an n x L matrix of 0
+    and 1, where a row of zeros or NaN means unlabeled. Samples with several labels are treated as in `MESD`. Unlabeled
+    samples are embedded, but supervised terms ignore them. The direct methods "usc", "le", "nsc", "mds", "isomap" and
+    "lle" have only `fit_transform`, because they cannot embed new samples.
 
     Parameters
     ----------
@@ -172,11 +172,11 @@ class TraceEmbedding(IncrementalProjection):
             Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,), default=None
             Outputs for supervised methods: labels of 0 and 1, n classes, or the outputs that the label kernel requires.
-            For global methods, unknown entries of a matrix (NaN, None, masked) are replaced by the column mean, which is
-            neutral.
+            For global methods, unknown entries of a matrix (NaN, None, masked) are replaced by the column mean, which
+            is neutral.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights, for global methods, "fda" and "mmc". The other methods depend on neighbors and do not support
-            weights.
+            Sample weights, for global methods, "fda" and "mmc". The other methods depend on neighbors and do not
+            support weights.
 
         Returns
         -------
