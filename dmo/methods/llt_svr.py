@@ -26,7 +26,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class Frames:
-    """Local frames: orthonormal columns of U_i in `basis` (n x L x L), and ranks of the neighborhoods in `ranks` (n)."""
+    """Local frames U_i as orthonormal columns in `basis` (n x L x L); ranks of the neighborhoods in `ranks` (n)."""
 
     basis: np.ndarray
     ranks: np.ndarray
@@ -41,9 +41,9 @@ def neighborhood_frames(
     """
     # U_i contains the left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean distance,
     # including y_i). Outputs at the same distance as the last neighbor have fractional weights, so the result does not
-    # depend on the order of the samples. A neighborhood may not span all directions, because n_neighbors <= L or because
-    # outputs are repeated. Its frame is then completed to a full basis with the nearest coordinate axes. The frame of a
-    # single repeated output is therefore the identity.
+    # depend on the order of the samples. A neighborhood may not span all directions, because n_neighbors <= L or
+    # because outputs are repeated. Its frame is then completed to a full basis with the nearest coordinate axes. The
+    # frame of a single repeated output is therefore the identity.
     #
     # Liu, Lin, Yu 2009, Algorithm 1.
     # `np.unique` sorts the outputs, so their order does not depend on the order of the samples.
@@ -110,7 +110,7 @@ def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float
 
 
 def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute left singular vectors (n x L x k) and values (n x k) of neighborhoods (n x m x L) weighted by share (n x m)."""
+    """Compute left singular vectors (n x L x k) and values (n x k) of weighted neighborhoods (n x m x L)."""
     centered = hood - ((share[:, :, None] * hood).sum(axis=1) / share.sum(axis=1)[:, None])[:, None]
     left, values, _ = np.linalg.svd((np.sqrt(share)[:, :, None] * centered).transpose(0, 2, 1), full_matrices=False)
     return left, values
@@ -162,8 +162,8 @@ class LLTSVR(OutputSVR):
     """Support vector regression on the output manifold, with a loss in the local frame of each output.
 
     The objective is 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), where f_j is a function in the kernel
-    space plus a bias. The local frame u_i1 .. u_iL contains the left singular vectors of the centered outputs nearest to
-    y_i.
+    space plus a bias. The local frame u_i1 .. u_iL contains the left singular vectors of the centered outputs nearest
+    to y_i.
 
     Parameters
     ----------
