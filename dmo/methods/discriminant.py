@@ -3,10 +3,10 @@
 MESD [MOPE 32, 33] duplicates each sample once per label: sample i with label l becomes the duplicate (i, l) of class l.
 The matrix E (N x n) maps samples to duplicates, and A = E' A_dup E. This module computes A without duplicates from
 Y (n x c, 0/1), m = Y1, M = diag(m), n_c = Y'1, Nc = diag(n_c) and N = 1'm. One label per sample, m = 1, is the plain
-method. Neighbors are samples: neighbors of (i, l) inside the class have label l, and neighbors outside do not have it. In
-the weighted form (33), each matrix entry is divided by m_i m_j.
+method. Neighbors are samples: neighbors of (i, l) inside the class have label l, and neighbors outside do not have it.
+In the weighted form (33), each matrix entry is divided by m_i m_j.
 
-Semi-supervised embeddings use the labeled samples in supervised terms, and all samples in unsupervised terms [MOPE 19-22].
+Semi-supervised embeddings [MOPE 19-22] use labeled samples in supervised terms, and all samples in unsupervised terms.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _attracted(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def repelled(samples: TraceSamples, k: int) -> csr_array:
-    """Return A + A'; A_ij counts the duplicates of i and j with j among the k nearest samples without the label of i."""
+    """Return A + A'; A_ij counts pairs of duplicates (i, l), j with j among the k nearest samples without l."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)
