@@ -113,11 +113,11 @@ class RegularizedProjection(IncrementalProjection):
 class MORP(RegularizedProjection):
     """Multi-output regularized projection, with few features that represent the inputs and predict all outputs.
 
-    The features are the leading eigenvectors of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, extended to functions of
-    new inputs. K is a kernel of the inputs, and K_Y is a kernel of the outputs. mixing = 0 is kernel PCA.
+    The features are the leading eigenvectors of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, extended to functions
+    of new inputs. K is a kernel of the inputs, and K_Y is a kernel of the outputs. mixing = 0 is kernel PCA.
 
-    Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same kernel
-    predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
+    Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same
+    kernel predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class MORP(RegularizedProjection):
         Raises
         ------
         UserError
-            If parameters, rows and outputs do not match, or if form="regularized" and the kernel does not have full rank.
+            If parameters, rows and outputs do not match, or if form="regularized" and the kernel is rank-deficient.
         """
         return self._fit(X, y, sample_weight)
 
@@ -236,17 +236,17 @@ class MLSI(RegularizedProjection):
     """Multi-label informed latent semantic indexing, with few directions of word space that reflect the labels.
 
     The directions are linear functions of the words that approximate the leading eigenvectors of
-    C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y'. Nothing is centered, and sparse rows stay sparse. mixing = 0
-    is latent semantic indexing. Unknown entries of a label matrix are imputed by a ridge regression of each label, fitted
-    on the documents in which the label is known.
+    C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y'. Nothing is centered, and sparse rows stay sparse. mixing =
+    0 is latent semantic indexing. Unknown entries of a label matrix are imputed by a ridge regression of each label,
+    fitted on the documents in which the label is known.
 
     Parameters
     ----------
     mixing : float in [0, 1], default=0.5
         Weight of the labels (beta in the paper).
     ridge : float, default=0.0
-        Ridge of X'X + ridge I, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem uses 1e-7
-        times the mean squared length of the rows instead, because identical documents make it singular.
+        Ridge of X'X + ridge I, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem uses
+        1e-7 times the mean squared length of the rows instead, because identical documents make it singular.
     n_components : int, default=2
         Number of dimensions.
     form : {"direct", "simplified", "regularized"}, default="direct"
@@ -259,15 +259,15 @@ class MLSI(RegularizedProjection):
         possible scaling factors", below eq. 7).
     dual : bool or "auto", default="auto"
         True solves for n coefficients of documents (Table 2 of the paper), with one n x n factorization in 8 n^2 bytes.
-        False solves for d coefficients of words (Table 1), with d x d moments from one pass over the data. "auto" selects
-        the smaller problem.
+        False solves for d coefficients of words (Table 1), with d x d moments from one pass over the data. "auto"
+        selects the smaller problem.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Similarity of the labels, which are vectors ("linear", or a kernel or its name), sets or sequences. With
         "precomputed", y is the n x n similarity matrix.
     approximation : {"auto", "exact", "krylov", "nystrom"}, or Exact, Krylov or Nystrom, default="auto"
-        Approximation for many documents and words. "krylov" restricts w to a Krylov subspace of words, with a few passes
-        over the data. "nystrom" restricts it to the span of some landmark documents, with one pass. "auto" is exact up to
-        4096 documents or words, and otherwise Krylov().
+        Approximation for many documents and words. "krylov" restricts w to a Krylov subspace of words, with a few
+        passes over the data. "nystrom" restricts it to the span of some landmark documents, with one pass. "auto" is
+        exact up to 4096 documents or words, and otherwise Krylov().
     tol : float, default=1e-6
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
