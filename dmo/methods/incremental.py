@@ -185,7 +185,7 @@ class Incremental(Estimator):
         return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """Restore the moments from `_pass_arrays`; the feature maps come from the fitted functions."""
+        """Restore the moments from `_pass_arrays`, with the feature maps of the fitted functions."""
         if "pass" in meta:
             kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
             self.pass_ = LowRankPass({v: part.feature_map for v, part in self._functions_of_views.items()}, kept.folds)
