@@ -170,7 +170,7 @@ class Annotator(Estimator):
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether label sets are not learned: in folds of another fit, for regression, or by request."""
+        """Whether the fit skips label sets and probabilities: in folds, for regression, or with label_sets=False."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     @property
@@ -241,7 +241,7 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """Set the rule from raw to ranking scores, from label frequencies (L) and statistics of scores."""
+        """Set `rule_`, which converts raw to ranking scores, from label frequencies (L) and score statistics."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
         # Add the label means if classes are weighted: without them, the class weights would have no effect on the
         # offset of the scores. Methods without the parameter `intercept` have their own offset.
