@@ -48,10 +48,12 @@ class TraceEmbedding(IncrementalProjection):
     """Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
 
     The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read
-    all rows into memory. Supervised methods accept n classes, where -1 or NaN means unlabeled, or an n x L matrix of 0
-    and 1, where a row of zeros or NaN means unlabeled. Samples with several labels are treated as in `MESD`. Unlabeled
-    samples are embedded, but supervised terms ignore them. The direct methods "usc", "le", "nsc", "mds", "isomap" and
-    "lle" have only `fit_transform`, because they cannot embed new samples.
+    all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have only `fit_transform`,
+    because they cannot embed new samples.
+
+    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN, or
+    if its row contains only zeros or NaN. Unlabeled samples are embedded, but supervised terms ignore them. Samples with
+    several labels are treated as in `MESD`.
 
     Parameters
     ----------
