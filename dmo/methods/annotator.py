@@ -180,7 +180,7 @@ class Annotator(Estimator):
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether the method can be fitted on a subset of the samples; False for weight or kernel matrices of all samples."""
+        """Whether the method can be fitted on a subset of the samples, without a given matrix of all samples."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
@@ -233,7 +233,7 @@ class Annotator(Estimator):
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Return row indices and out-of-fold scores of some samples; the scores are None if there are too few samples."""
+        """Return row indices and out-of-fold scores of some samples; the scores are None for too few samples."""
         try:
             return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
         except TooFewSamples as error:
