@@ -67,7 +67,7 @@ class KernelSystem:
     """Kernel of the training rows as an operator, with the method that solves its systems."""
 
     operator: Operator  # the n x n kernel
-    method: SolveMethod  # method to solve systems with it
+    method: SolveMethod  # solver for linear systems with the operator
     function: Callable[[np.ndarray, np.ndarray], KernelFunction]
 
 
