@@ -51,9 +51,9 @@ class TraceEmbedding(IncrementalProjection):
     all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have only `fit_transform`,
     because they cannot embed new samples.
 
-    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN, or
-    if its row contains only zeros or NaN. Unlabeled samples are embedded, but supervised terms ignore them. Samples with
-    several labels are treated as in `MESD`.
+    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN,
+    or if its row contains only zeros or NaN. Unlabeled samples are embedded, but supervised terms ignore them. Samples
+    with several labels are treated as in `MESD`.
 
     Parameters
     ----------
