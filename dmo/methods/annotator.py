@@ -180,7 +180,7 @@ class Annotator(Estimator):
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether the method can be fitted on a subset of the samples, without a given matrix of all samples."""
+        """Whether subsets of the samples can be fitted; False if a weight or kernel matrix of all samples is given."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
