@@ -1,4 +1,4 @@
-"""What the estimators that score labels share: annotation from the scores."""
+"""Base classes of estimators that predict labels or outputs, with decisions based on label scores."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ from dmo.parameters import Part, SavedLocation
 from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
 
 _MANY = 4096
-"""Labels above which predictions are sparse."""
+"""Number of labels above which predictions are sparse."""
 _COMPARED = 256
-"""Samples above which comparing scores is faster than computing probabilities: finding the scores takes 66 rows."""
+"""Number of samples above which score thresholds are faster than probabilities; finding them costs 66 samples."""
 _ROWS = 4096
-"""Samples whose scores are in memory at a time when label sets are predicted."""
+"""Maximum number of samples whose scores are in memory at the same time when label sets are predicted."""
 _ENTRIES = 1 << 22
-"""Scores that are in memory at a time."""
+"""Maximum number of scores in memory at the same time when the top labels are selected."""
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
 class LazyScores:
-    """Label scores (m x L) of samples by an annotator, worked out when rows are read: see `Annotator.lazy_scores`."""
+    """Lazy array (m x L) of label scores, which are computed when rows are read; see `Annotator.lazy_scores`."""
 
     model: Annotator
     views: Mapping[str, Rows]
@@ -96,24 +96,24 @@ class LazyScores:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a model says of m samples."""
+    """Predictions of a model for m samples: scores, label sets and probabilities."""
 
-    scores: np.ndarray  # (m, L): what ranks the labels; of real outputs their values
-    sets: np.ndarray | None = None  # (m, L), bool: the labels given, of classes one; None of real outputs
+    scores: np.ndarray  # (m, L): ranking scores of the labels, or predicted regression targets
+    sets: np.ndarray | None = None  # (m, L), bool: predicted labels; None for regression
     model: Annotator | None = None
-    raw: list[np.ndarray] = field(default_factory=list)  # (m, L) each: score matrices that probabilities depend on
+    raw: list[np.ndarray] = field(default_factory=list)  # (m, L) each: raw score matrices, used for probabilities
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
-        """Probabilities of the labels (m x L); None if the fit learned none."""
+        """Label probabilities (m x L), or None if the model has not learned them."""
         return None if self.model is None else self.model._probabilities(self.raw)
 
     def numbers(self, width: int) -> np.ndarray:
-        """Numbers of the labels given, best first, and -1 after the last.
+        """Return the column indices of the predicted labels by descending score, padded with -1.
 
         -> (m, width)
         """
-        assert self.sets is not None  # of labels
+        assert self.sets is not None  # Regression models have no label sets.
         sample, label = np.nonzero(self.sets)
         counts = np.bincount(sample, minlength=len(self.sets))
         place = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -134,60 +134,60 @@ def _has_outputs(estimator: Any) -> bool:
 
 
 class Annotator(Estimator):
-    """What an estimator that predicts says of samples: scores, label sets, probabilities, classes, numbers."""
+    """Base class of estimators that predict: label scores, label sets, probabilities, classes or regression targets."""
 
-    # Subclasses say `_raw_scores`; their `_learn` says what it knows of scores of samples that the fit has not seen. A
-    # classifier to scikit-learn, of a vector of classes or of many labels, or a regressor.
+    # Subclasses implement `_raw_scores`. Their `_learn` may return out-of-fold scores of training samples, as a
+    # `LeftOut`. For scikit-learn, the estimator is a multiclass or multi-label classifier, or a regressor.
 
     rule_: ScoreRule
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
-    _thresholds: tuple[FittedDecoder, np.ndarray] | None = None  # of raw scores, for this decoder
-    _centers = False  # whether raw scores of real outputs lack their mean where `center` is true
-    _tells_classes = False  # whether scores of a vector of classes are others than those of one label per class
-    _weighs_labels = False  # whether `class_weight` is for the labels of a matrix as well
-    _whole_kernel = False  # whether a precomputed kernel is read as a whole
+    _thresholds: tuple[FittedDecoder, np.ndarray] | None = None  # thresholds of raw scores, and their decoder
+    _centers = False  # whether raw scores of regression targets do not include the mean if `center` is true
+    _tells_classes = False  # whether a multiclass target has other scores than its indicator matrix
+    _weighs_labels = False  # whether `class_weight` also applies to the labels of a matrix
+    _whole_kernel = False  # whether a precomputed kernel is read as a whole matrix
     outputs_: RealOutputs | None = None
-    _by_scores: Any = Scores()  # how scores rank and decide where no decoder does; a Part of those that take such
+    _by_scores: Any = Scores()  # ranking by scores without a decoder; a Part if `decoder` accepts Scores
 
     @property
     def _decoder(self) -> Decoder:
-        """What is learned to rank and decide; None where scores do."""
+        """The parameter `decoder`, or None if labels are ranked by score."""
         given = getattr(self, "decoder", None)
         return None if isinstance(given, Scores) and isinstance(type(self)._by_scores, Part) else given
 
     @property
     def _decodes(self) -> bool:
-        """Whether there are outputs with columns to say something of."""
+        """Whether the model predicts outputs, each with its own column."""
         return True
 
     @property
     def _scores_labels(self) -> bool:
-        """Whether there are scores of labels: of real outputs there are values."""
+        """Whether the model scores labels, and does not predict regression targets."""
         return self._decodes and self.outputs_ is None and getattr(self, "targets", "auto") != "real"
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether label sets and probabilities are not to be learned: within another fit, and of real outputs."""
+        """Whether the fit skips label sets and probabilities: in folds, for regression, or with label_sets=False."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     @property
     def _decides(self) -> bool:
-        """Whether label sets, probabilities or what a decoder says are learned."""
+        """Whether the fit learns a decoder, or label sets and probabilities."""
         return self._decoder is not None or not self._skips_sets
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether the method can be fitted on a subset of the samples; False for weight or kernel matrices of all samples."""
+        """Whether subsets of the samples can be fitted; False if a weight or kernel matrix of all samples is given."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
 
     @property
     def _most_held_out(self) -> int:
-        """Samples that a further fit on a part of them learns from, at most."""
+        """Maximum number of training samples of the additional fit that label sets and probabilities require."""
         return HELD_OUT_ROWS
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
@@ -207,7 +207,7 @@ class Annotator(Estimator):
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Fit the score rule, thresholds and probability calibration on out-of-fold scores of training samples."""
+        """Learn the score rule, thresholds and probability calibration from out-of-fold scores of training samples."""
         self.decoding_ = None
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
@@ -220,7 +220,7 @@ class Annotator(Estimator):
             )
             how = ""
         if how == "part" and (unscaled or self._decoder is not None):
-            how = "folds"  # which standardization and decoders share
+            how = "folds"  # Standardization and decoders use the same out-of-fold scores.
         if how == "folds" and (self._decides or unscaled):
             rows = data.labeled
             scores = _of_rows(out_of_fold_scores(self, data, rows), rows)
@@ -233,7 +233,7 @@ class Annotator(Estimator):
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Return row indices and out-of-fold scores of some samples; the scores are None if there are too few samples."""
+        """Return row indices and out-of-fold scores of some samples; the scores are None for too few samples."""
         try:
             return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
         except TooFewSamples as error:
@@ -241,9 +241,10 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """What turns raw scores into those that rank, from the labels' frequency (L) and what `standardize` needs."""
+        """Set `rule_`, which converts raw to ranking scores, from label frequencies (L) and score statistics."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # scores without label means would lose what weights of classes say; other methods have an offset of their own
+        # Add the label means if classes are weighted: without them, the class weights would have no effect on the
+        # offset of the scores. Methods without the parameter `intercept` have their own offset.
         weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
         intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
@@ -254,11 +255,11 @@ class Annotator(Estimator):
         raise NotImplementedError
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
-        """The score matrices (m x L each) that a decoder takes."""
+        """Compute the score matrices (m x L each), which are the input of a decoder."""
         return [self._raw_scores(views)]
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """See `row_by_row`."""
+        """Return the column names and data type of the result of a method; see `row_by_row`."""
         if method == "transform":
             return super()._row_shape(method)
         if self.outputs_ is not None:
@@ -275,7 +276,7 @@ class Annotator(Estimator):
     @named
     @row_by_row
     def decision_function(self, X: Inputs) -> np.ndarray:
-        """Score all labels of some samples; higher is likelier, and scores are comparable within a row.
+        """Compute label scores; a higher score means a more probable label of the same sample.
 
         Parameters
         ----------
@@ -284,28 +285,29 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L) or (m,)
-            Label scores; of two classes the score of the second less that of the first, above 0 where it is predicted.
+            Label scores. For two classes, the difference between the scores of the second and the first class; the
+            second class is predicted if it is positive.
         """
         scores = self._label_scores(X)
         return scores[:, 1] - scores[:, 0] if self._is_binary else scores
 
     @property
     def _predicts_sparse(self) -> bool:
-        """Whether there are so many labels that predictions are CSR."""
+        """Whether `predict` returns a CSR matrix because of the number of labels."""
         return self.outputs_ is None and self.multilabel_ and len(self.rule_.frequency) > _MANY
 
     @property
     def _is_binary(self) -> bool:
-        """Whether the fit was of a vector of two classes."""
+        """Whether the model was fitted on a vector of two classes."""
         return not self.multilabel_ and len(self.classes_) == 2
 
     def _label_scores(self, X: Any) -> np.ndarray:
-        """Scores of all labels (m x L), of two classes too."""
+        """Compute the scores of all labels (m x L), with two columns for two classes."""
         check_is_fitted(self)
         return self._ranked(self._scores(self._checked(X)))
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
-        """What ranks the labels, from the score matrices (m x L each)."""
+        """Compute ranking scores (m x L) from score matrices (m x L each)."""
         if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
@@ -314,16 +316,16 @@ class Annotator(Estimator):
         return unseen_last(found, self.rule_.seen)
 
     def _shared(self, p: np.ndarray) -> np.ndarray:
-        """Probabilities of labels as they are, of classes scaled to sum 1 (m x L)."""
+        """Normalize class probabilities to sum to 1; return label probabilities unchanged (m x L)."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
     @available_if(_of_labels)
     @named
     @row_by_row
     def predict_proba(self, X: Inputs) -> np.ndarray:
-        """Give the probabilities of all labels, each for itself; of classes they sum to 1.
+        """Predict the probability of each label; the probabilities of classes sum to 1.
 
-        They are learned from held-out scores of the training samples: see `dmo.decide.probabilities`.
+        Probabilities are learned from held-out scores of training samples; see `dmo.decide.probabilities`.
 
         Parameters
         ----------
@@ -337,8 +339,8 @@ class Annotator(Estimator):
         Raises
         ------
         UserError
-            Where the fit had too few samples to learn them from, or so many labels that it took them as a sparse matrix, or
-            was told by `decoder=Scores(label_sets=False)` not to.
+            If no probabilities were learned: there were too few training samples or too many labels in a sparse matrix,
+            or the estimator has `decoder=Scores(label_sets=False)`.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
@@ -360,7 +362,7 @@ class Annotator(Estimator):
 
     @available_if(_of_labels)
     def predict_log_proba(self, X: Inputs) -> np.ndarray:
-        """Give the natural logarithms of `predict_proba`; that of 0 is -inf.
+        """Predict the natural logarithm of each probability; the logarithm of 0 is -inf.
 
         Parameters
         ----------
@@ -375,7 +377,7 @@ class Annotator(Estimator):
             return np.log(self.predict_proba(X))
 
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
-        """The score matrices that `decoding_` learned from: raw ones where it ranks, else those that rank."""
+        """Return the input of `decoding_`: raw scores if the decoder ranks the labels, otherwise ranking scores."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
@@ -398,7 +400,7 @@ class Annotator(Estimator):
             self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts, keys)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Rule, decisions and units of real outputs, beside what is done to rows."""
+        """Return the score rule, decoder and target scaling for a saved model, in addition to the row preparation."""
         arrays, meta = super()._shared_arrays()
         if not self._decodes or not hasattr(self, "rule_"):
             return arrays, meta
@@ -423,7 +425,7 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def _stored_hierarchy(self) -> dict[str, list[str]]:
-        """Return the parents by child that a saved model holds; a model of an earlier version holds its labels' alone."""
+        """Return the hierarchy of a saved model, as parents by child; old models store only ancestors of labels."""
         known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
         if not known:
             names = [str(label) for label in self.classes_]
@@ -435,30 +437,31 @@ class Annotator(Estimator):
     @named
     @row_by_row
     def predict(self, X: Inputs, top: int | None = None, as_names: bool = False) -> Any:
-        """Choose the labels of some samples.
+        """Predict label sets, classes or regression targets.
 
         Parameters
         ----------
         %(X_new)s
         top : int or None, default=None
-            Labels per sample. None: the labels whose probability is above a threshold that held-out scores of the
-            training samples gave (where there are none, as many labels as a training sample has on average); an
-            estimator that was fitted on a vector of classes then returns classes.
+            Number of labels per sample. By default, an estimator fitted on a vector of classes predicts one class per
+            sample, and other estimators predict the label sets of the decoder. Without a decoder, these are the labels
+            with a probability above a threshold, which is learned from held-out scores of training samples. If no
+            thresholds were learned, each sample has the mean number of labels per training sample.
         as_names : bool, default=False
-            Return names of labels in place of 0 and 1; of classes with a decoder such as "recall>=0.9" those of the
-            prediction set.
+            Return label names instead of 0 and 1. For classes with a guarantee such as "recall>=0.9" as decoder, return
+            the names in the prediction set of each sample.
 
         Returns
         -------
         ndarray of shape (m, L), ndarray of shape (m,), or list of tuple
-            0/1 with `top` ones per row, or as many as there are labels with a training sample where these are fewer, of
-            the type of the labels of fit, sparse (CSR) above 4096 labels; or m classes;
-            or with `as_names` m tuples of labels, as scikit-learn's MultiLabelBinarizer gives them.
+            A 0/1 matrix with the data type of the training labels, as a CSR matrix above 4096 labels. With `top`, each
+            row has `top` ones, but at most the number of labels with a training sample. For a vector of classes, m
+            classes. With `as_names`, m tuples of labels, as returned by scikit-learn's MultiLabelBinarizer.
 
         Raises
         ------
         UserError
-            Where `top` is not from 1 to the number of labels.
+            If `top` is not between 1 and the number of labels.
         """
         check_is_fitted(self)
         if self.outputs_ is not None:
@@ -482,25 +485,25 @@ class Annotator(Estimator):
         return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
 
     def top_labels(self, X: Inputs, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Give the labels of highest score, block by block: never the scores of all samples and labels at once.
+        """Find the labels with the highest scores, by blocks of samples to limit the memory.
 
         Parameters
         ----------
         %(X_new)s
         top : int, default=5
-            Labels per sample.
+            Number of labels per sample.
 
         Returns
         -------
         labels : ndarray of shape (m, top), int
-            Their numbers, best first.
+            Column indices of the labels, by descending score.
         scores : ndarray of shape (m, top)
-            Their scores.
+            Scores of these labels.
 
         Raises
         ------
         UserError
-            Where `top` is not from 1 to the number of labels.
+            If `top` is not between 1 and the number of labels.
         """
         scores = self.lazy_scores(X)
         if not 1 <= top <= scores.shape[1]:
@@ -516,12 +519,12 @@ class Annotator(Estimator):
         return labels, values
 
     def lazy_scores(self, X: Inputs) -> LazyScores:
-        """Make a row source of the label scores of samples, for the metrics: a block is worked out when it is read."""
+        """Return label scores as a row source, which computes a block when it is read; used by the metrics."""
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
     def decide(self, X: Inputs, top: int | None = None) -> Decision:
-        """Say all that there is to say of samples: what every command shows and writes of them.
+        """Predict scores, label sets and probabilities together, as the commands display and write them.
 
         views (m, d)
         """
@@ -532,23 +535,23 @@ class Annotator(Estimator):
         return Decision(self._ranked(found), self._label_sets(found, top) > 0, self, found)
 
     def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
-        """Probabilities of labels (m x L); None where the fit learned none."""
+        """Compute label probabilities (m x L), or return None if the model has not learned them."""
         if self.decoding_ is None:
             return None
         return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
 
     @property
     def _learned_sets(self) -> bool:
-        """Whether label sets are those that the fit learned."""
+        """Whether `predict` uses the decision rule for label sets that the fit learned."""
         return (self.multilabel_ or self._promises) and self.decoding_ is not None and not self._predicts_sparse
 
     @property
     def _promises(self) -> bool:
-        """Whether the decoder promises something of sets, those of classes too."""
+        """Whether the decoder has a guarantee such as "recall>=0.9", which classes also support."""
         return promised(getattr(as_decoder(self._decoder), "metric", None)) is not None
 
     def most_labels(self, top: int | None = None) -> int:
-        """Count the labels that a sample is given, at most."""
+        """Return the maximum number of predicted labels per sample."""
         seen = self.n_seen_labels_
         if top is None and self._learned_sets:
             return seen
@@ -556,7 +559,7 @@ class Annotator(Estimator):
         return min(max(1, mean) if top is None else top, seen)
 
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
-        """Labels given (m x L), 0/1: of classes one."""
+        """Predict label sets (m x L), 0/1, from score matrices."""
         thresholds = self._score_thresholds(top, len(scores[0]))
         if thresholds is not None:
             sets = (scores[0] > thresholds).view(np.uint8)
@@ -567,12 +570,12 @@ class Annotator(Estimator):
         return self._closed(sets, top)
 
     def _closed(self, sets: np.ndarray, top: int | None) -> np.ndarray:
-        """Label sets with the ancestors of their labels."""
+        """Add the ancestors of predicted labels to label sets, unless `top` is given."""
         pairs = getattr(self, "ancestors_", None)
         return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
 
     def _sets_of(self, views: Mapping[str, Rows], top: int | None) -> np.ndarray:
-        """Labels given (m x L), 0/1, by blocks of rows, whose scores need not be in memory at once."""
+        """Predict label sets (m x L), 0/1, by blocks of rows to limit the memory for scores."""
         m = next(iter(views.values())).shape[0]
         if m <= _ROWS:
             return self._label_sets(self._scores(views), top)
@@ -588,7 +591,7 @@ class Annotator(Estimator):
         return out
 
     def _score_thresholds(self, top: int | None, m: int) -> np.ndarray | None:
-        """Find the raw scores (L) above which labels are given, if that is faster for m samples than probabilities are."""
+        """Return raw score thresholds (L) of the labels, or None if probabilities are faster or necessary."""
         decoder = self.decoding_
         if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
             return None
@@ -598,38 +601,42 @@ class Annotator(Estimator):
         return self._thresholds[1]
 
     def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
-        """Compare raw scores with thresholds (L): bool (m x L)."""
+        """Return whether raw scores exceed their thresholds (L), as bool (m x L)."""
         return self._raw_scores(views) > thresholds
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
-        """Outputs of m samples (m x L, or m) in the units of the fit."""
+        """Predict regression targets (m x L, or m) in the units of y."""
         check_is_fitted(self)
         raw = self._raw_scores(self._checked(X))
-        taken_off = self.rule_.frequency if self._centers and self.center else 0.0  # the mean of the scaled outputs
+        taken_off = self.rule_.frequency if self._centers and self.center else 0.0  # mean of the scaled targets
         return units.restored(raw + taken_off)
 
     @property
     def n_seen_labels_(self) -> int:
-        """Number of labels that a training sample carries: no other is ever predicted."""
+        """Number of labels with at least one training sample; other labels are never predicted."""
         return int(self.rule_.seen.sum())
 
     @available_if(_has_outputs)
     @named
     def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
-        """Rate by what `dmo.tune` chooses by: "ranking" of labels (mean of LRAP and macro AUC), accuracy, R2 of outputs.
+        """Compute the default metric of `dmo.tune`.
+
+        The metric is "ranking" (mean of LRAP and macro AUC) for several labels, the AUC for one label, the accuracy for
+        classes, and R2 for regression targets.
 
         Parameters
         ----------
         %(X_new)s
         y : array-like of shape (m, L) or (m,)
-            True labels of 0 and 1 (in a matrix NaN, None and masked entries are unknown and count for nothing), or classes.
+            True labels of 0 and 1, classes, or regression targets. In a label matrix, NaN, None and masked entries are
+            unknown and ignored.
         sample_weight : array-like of shape (m,) or None, default=None
-            How often every sample counts.
+            Sample weights.
 
         Returns
         -------
         float
-            From 0 to 1, the higher the better.
+            Value of the metric, at most 1. Higher is better.
         """
         y, sample_weight = paired(X, y, sample_weight)
         if self.outputs_ is not None:
@@ -646,7 +653,7 @@ class Annotator(Estimator):
             tags.target_tags.required = False
         elif self._scores_labels:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=True)
-            tags.target_tags.multi_output = False  # of several vectors of classes
+            tags.target_tags.multi_output = False  # Several class vectors are not supported.
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
             tags.target_tags.multi_output = tags.target_tags.single_output = True
@@ -661,14 +668,14 @@ def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 
 class OnBase(Annotator):
-    """An annotator on top of another, `base`, which prepares the rows of its views."""
+    """Base class of predictors that build on another estimator, `base`, which also prepares the rows."""
 
     base: Any
     base_: Any
 
     @property
     def _prepare(self) -> Prepare:  # type: ignore[override]
-        """What is done to rows: the base does it."""
+        """Row preparation of the base, or none."""
         return preparing(self.__dict__["base_"] if "base_" in self.__dict__ else self._given_base()) or Prepare("none")
 
     def _given_base(self) -> Any:
@@ -678,7 +685,7 @@ class OnBase(Annotator):
         return load(self.base) if isinstance(self.base, str) else self.base
 
     def _take_base(self, default: Estimator) -> Any:
-        """A copy of `base` to be fitted, loaded where it is a path; before X is read, which is done as it says."""
+        """Set `base_` to an unfitted copy of `base`; call this before X is read, because the base prepares the rows."""
         given = self._given_base()
         self.base_ = clone(default if given is None else given)
         return self.base_
@@ -691,20 +698,20 @@ class OnBase(Annotator):
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
         held = self.base.get_params().values() if isinstance(self.base, BaseEstimator) else [self.base]
         if any(isinstance(value, SavedLocation) for value in held):
-            self.base = clone(self.base_)  # fitted with the same parameters, and stored with this model
+            self.base = clone(self.base_)  # The model contains its base, so no path is needed.
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Rows as the fitted base takes them."""
+        """Prepare rows in the same way as the fitted base."""
         return prepare_views(self.base_, views, reset=False)
 
 
 def predicts(model: Any) -> bool:
-    """Tell whether a fitted model of dmo says something of labels or outputs."""
+    """Return whether a model of dmo predicts labels or regression targets."""
     return isinstance(model, Annotator) and model._decodes
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Score all labels by any fitted model, one of another library by its decision function; or give the outputs predicted.
+    """Compute label scores or predicted targets with a fitted model of dmo or of another library.
 
     -> (m, L)
     """
@@ -721,7 +728,7 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 
 
 def targets(model: Any, Y: Any) -> Any:
-    """Turn labels of 0 and 1 into what a regression of another library learns, +1 and -1; all else as it is.
+    """Convert labels 0 and 1 to -1 and +1 for regressors of other libraries; return other targets unchanged.
 
     Y (n, L) -> (n, L)
     """

@@ -1,11 +1,12 @@
-"""Supervised neighborhood methods, for one label per sample and, by duplication, for many; and those where some are unknown.
+"""Supervised and semi-supervised neighborhood methods, for classes and, by duplication of samples, for several labels.
 
-MESD [MOPE 32, 33] takes every sample once per label it has: sample i with labels l becomes duplicates (i, l) of class l,
-E (N x n) maps them back, A = E' A_dup E. Here A is written down without duplicates from Y (n x c, 0/1), m = Y1,
-M = diag(m), n_c = Y'1, Nc = diag(n_c), N = 1'm; one label per sample is m = 1, the plain method. Neighbors are samples:
-those of (i, l) in its class have label l, those outside do not. Weighted (33): every matrix divided by m_i m_j.
+MESD [MOPE 32, 33] duplicates each sample once per label: sample i with label l becomes the duplicate (i, l) of class l.
+The matrix E (N x n) maps samples to duplicates, and A = E' A_dup E. This module computes A without duplicates from
+Y (n x c, 0/1), m = Y1, M = diag(m), n_c = Y'1, Nc = diag(n_c) and N = 1'm. One label per sample, m = 1, is the plain
+method. Neighbors are samples: neighbors of (i, l) inside the class have label l, and neighbors outside do not have it.
+In the weighted form (33), each matrix entry is divided by m_i m_j.
 
-Embeddings of samples of which some have labels: supervised terms on those, unsupervised ones on all [MOPE 19-22].
+Semi-supervised embeddings [MOPE 19-22] use labeled samples in supervised terms, and all samples in unsupervised terms.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, Tr
 from dmo.methods.spectral import reach, smooth
 
 PAIRS = 10_000_000
-"""Most pairs of samples of one class that are taken where no number of neighbors is given."""
+"""Maximum number of pairs of samples within classes, if no number of neighbors is set."""
 
 
 def scatter_within(samples: TraceSamples) -> QuadraticForm:
@@ -57,7 +58,7 @@ def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
         A = _placed(_local_affinity(csr_array(graph.maximum(graph.T)), samples.rows[own]), own, n)
         within = within + A / samples.sizes[label]
         between = between + A * (1 / total - 1 / samples.sizes[label])
-    # Lap((mm' - YY')/N): what lies between classes
+    # Lap((mm' - YY')/N) contains the pairs of samples of different classes.
     core = np.diag(np.append(np.full(samples.Y.shape[1], 1 / total), -1 / total))
     far = QuadraticForm(
         n,
@@ -70,7 +71,7 @@ def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _local_affinity(graph: csr_array, X: Any) -> csr_array:
-    """exp(-|xi - xj|^2 / (s_i s_j)), s_i the distance to the 7th neighbor within the class; 0 counts as the least other."""
+    """exp(-|xi - xj|^2 / (s_i s_j)), s_i: distance to the 7th neighbor in the class; 0 becomes the smallest other s."""
     size = X.shape[0]
     if not graph.nnz:
         return graph
@@ -81,7 +82,7 @@ def _local_affinity(graph: csr_array, X: Any) -> csr_array:
 
 
 def _dense_affinity(X: Any) -> csr_array:
-    """The same for all pairs of a class, by one matrix product."""
+    """Compute `_local_affinity` for all pairs of a class by one matrix product."""
     G = _centered_gram(X)
     h, size = G.diagonal(), len(G)
     squared = h + h[:, None] - 2 * G
@@ -98,7 +99,7 @@ def _positive(scales: np.ndarray) -> np.ndarray:
 
 
 def _centered_gram(X: Any) -> np.ndarray:
-    """Inner products (n x n) of rows less their mean."""
+    """Compute inner products (n x n) of centered rows."""
     if scipy.sparse.issparse(X):
         G = (X @ X.T).toarray()
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
@@ -123,7 +124,7 @@ def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
-    """How many labels of i have (i, j), j without the label, among their k closest pairs."""
+    """Count for (i, j) the labels of i, but not of j, for which it is among the k closest pairs."""
     total = csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         order = np.argsort(found.distances.ravel(), kind="stable")[:k]
@@ -147,7 +148,7 @@ def _attracted(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def repelled(samples: TraceSamples, k: int) -> csr_array:
-    """A + A', A_ij: pairs of duplicates of i and j of which j is among the k samples nearest to i without i's label."""
+    """Return A + A'; A_ij counts pairs of duplicates (i, l), j with j among the k nearest samples without l."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)
@@ -189,7 +190,7 @@ def onpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _class_residual(samples: TraceSamples, options: Options) -> csr_array:
-    """-(I - S)'(I - S) of every label on its samples, added up."""
+    """Return the sum over labels of -(I - S)'(I - S), on the samples with the label."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own in samples.members():
         S = _reconstruction(samples.rows[own], options)
@@ -199,7 +200,7 @@ def _class_residual(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
-    """S of one class from the k nearest of its samples, or from all others."""
+    """Compute the reconstruction weights S of a class from k nearest neighbors, or from all other samples."""
     size, k, reg = X.shape[0], options.n_neighbors, options.regularization
     if size == 1:
         return csr_array((1, 1))
@@ -216,9 +217,9 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
 
 
 def _from_all_others(X: Any, reg: float) -> np.ndarray:
-    """Reconstruction weights (n x n) of every row from all others, in O(n^2 r) for rows of rank r."""
-    # With F the centered rows in their principal axes, F'F = C diagonal, and Z = F_-i - 1 f_i': Z'Z = C + n f_i f_i'
-    # and Z'1 = -n f_i; (Z Z' + c I)^-1 1 then follows from Woodbury's and Sherman and Morrison's formulas.
+    """Compute weights (n x n) that reconstruct each row from all others, in O(n^2 r) for rows of rank r."""
+    # F contains the centered rows in their principal axes, so F'F = C is diagonal. Z = F_-i - 1 f_i' satisfies
+    # Z'Z = C + n f_i f_i' and Z'1 = -n f_i. The Woodbury and Sherman-Morrison formulas then yield (Z Z' + c I)^-1 1.
     n = X.shape[0]
     spectrum, Q = scipy.linalg.eigh(_centered_gram(X))
     keep = spectrum > 1e-13 * max(spectrum[-1], np.finfo(float).tiny)
@@ -233,7 +234,7 @@ def _from_all_others(X: Any, reg: float) -> np.ndarray:
 
 
 def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_array]]:
-    """Every label with the directed graph of k neighbors (None: all) among its samples, or of fewer where it has fewer."""
+    """Yield each label with the directed graph of at most k neighbors (None: all) among its samples."""
     pairs = float((samples.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
         raise UserError(
@@ -251,7 +252,7 @@ def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_ar
 
 
 def _outside(samples: TraceSamples, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
-    """Every label, its samples, the others, and the k others (or all) that are nearest to each of its samples."""
+    """Yield each label, its samples, the other samples, and the k of them nearest to each of its samples."""
     for label, own in samples.members():
         others = np.flatnonzero(samples.Y[:, label] == 0)
         if len(others):
@@ -263,7 +264,7 @@ def _neighbor_graph(samples: TraceSamples, k: int | None, options: Options) -> c
 
 
 def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: float) -> csr_array:
-    """R o (same YY' - all_pairs mm') on R's pattern alone; the pairs of different classes for (-1, -1)."""
+    """R o (same YY' - all_pairs mm') on the pattern of R; (-1, -1) selects the pairs of different classes."""
     R = csr_array(R)
     left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
     values, m = np.empty(R.nnz), samples.counts
@@ -275,7 +276,7 @@ def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: flo
 
 
 def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
-    """W over the samples `own` as a matrix over all n."""
+    """Extend W from the samples `own` to all n samples."""
     W = W.tocoo()
     rows, columns = W.coords
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
@@ -296,12 +297,11 @@ DISCRIMINANTS: dict[str, Callable[[TraceSamples, Options], TraceProblem]] = {
 
 
 SCATTERS = ("fda", "mmc")
-"""Of these those that know samples by their classes alone: a sample that counts w times has labels of w in place of 1, in
-Y, m and n_c alike."""
+"""Methods that depend on samples only by their classes; they support weights, with w instead of 1 in Y, m and n_c."""
 
 
 def duplicated(name: str, samples: TraceSamples, options: Options, weighted: bool = False) -> TraceProblem:
-    """Pose the problem of a method on duplicates, one per label of a sample: E'A_dup E.
+    """Build the problem E'A_dup E of a method, with a duplicate of each sample for each of its labels.
 
     [MOPE 32, 33].
     """

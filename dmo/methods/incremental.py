@@ -1,4 +1,4 @@
-"""`partial_fit` on the moment engine: more rows, and more labels, without the rows seen before."""
+"""Incremental fits by `partial_fit`, which adds rows and labels without reading earlier rows again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dmo.methods.base import Estimator
 from dmo.persistence import with_prefix, without_prefix
 
 _ENOUGH = 100
-"""Rows of a further batch from which label sets are learned anew."""
+"""Minimum number of rows in a batch to learn label sets and probabilities from it."""
 
 
 def _can_add(estimator: Any) -> bool:
@@ -43,9 +43,9 @@ def _can_add(estimator: Any) -> bool:
 
 
 class Incremental(Estimator):
-    """partial_fit for an estimator whose low-rank fit needs nothing but a `LowRankPass`: see `_fit_pass`.
+    """Mixin that adds `partial_fit` to estimators whose low-rank fit needs only a `LowRankPass`; see `_fit_pass`.
 
-    The pass so far is kept (and saved with the model) from the first `partial_fit` on, and dropped by `fit`.
+    The first `partial_fit` starts to keep the moments of all rows, which are saved with the model; `fit` deletes them.
     """
 
     approximation: Any
@@ -62,26 +62,26 @@ class Incremental(Estimator):
 
     @property
     def _adds_rows(self) -> bool:
-        """Whether further rows can be added: under a low-rank engine, of which moments are kept."""
+        """Whether `partial_fit` is available: it requires a low-rank engine."""
         engine = self.approximation
         return bool(engine != "auto" and not is_exact(engine))
 
     @property
     def _factors(self) -> tuple[Any, bool]:
-        """The kernels of the factor rows, and whether these are centered."""
+        """Kernels of the factor rows, and whether the factor rows are centered."""
         return self.kernel, self.center
 
     @property
     def _functions_of_views(self) -> Mapping[str, Any]:
-        """The fitted functions by view."""
+        """Fitted functions by view."""
         return self.expansions_
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        self.__dict__.pop("pass_", None)  # `fit` keeps no moments
+        self.__dict__.pop("pass_", None)  # `fit` does not keep moments.
         return super()._data(X, y, sample_weight)
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        """Learn from the moments of all rows."""
+        """Fit the model from the moments of all rows."""
         raise NotImplementedError
 
     @available_if(_can_add)
@@ -89,33 +89,34 @@ class Incremental(Estimator):
     def partial_fit(
         self, X: Inputs, y: Outputs | None = None, classes: Any = None, sample_weight: RowWeights = None
     ) -> Self:
-        """Learn from further samples.
+        """Update the model with additional samples.
 
-        The first call fits the kernels' feature maps, so its samples should stand for all; later ones pass once over
-        their own rows and solve anew, as one fit of all rows with these maps would.
+        The first call fits the feature maps of the kernels, so its samples should represent all data. Each later call
+        reads its own rows once and solves the equations again. The result equals one fit of all rows with these feature
+        maps.
 
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
-            Views of n further samples.
+            Views of n additional samples.
         y : array-like of shape (n, L) or (n,), default=None
-            Labels of 0 and 1, n classes, or n lists of labels; or real outputs, scaled as those of the first call. Labels may
-            have more columns, or lists of more labels, than before: new labels, which no earlier sample carries. Ignored by
-            methods without labels.
+            Labels of 0 and 1, n classes, n lists of labels, or regression targets, which are scaled by the statistics
+            of the first call. A call can add columns or names of new labels, which are then 0 for all earlier samples.
+            Methods without labels ignore y.
         classes : array-like of shape (L,) or None, default=None
-            All classes, needed at the first call where y is a vector.
+            All classes, required in the first call if y is a vector of classes.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts. Landmarks are drawn from all samples of the first call alike.
+            Sample weights. They do not affect the choice of landmarks among the samples of the first call.
 
         Returns
         -------
         estimator
-            This estimator, fitted to all samples so far.
+            This estimator, fitted on all samples so far.
 
         Raises
         ------
         UserError
-            For other views, fewer labels, unknown classes, and after a `fit`, which keeps no moments.
+            If views differ, labels are missing or classes are unknown, or after `fit`, which does not keep moments.
         """
         check_parameters(self)
         if getattr(self, "_decoder", None) is not None:
@@ -158,7 +159,7 @@ class Incremental(Estimator):
         return self
 
     def _read_batch(self, y: Any, n: int, first: bool, weights: np.ndarray | None, classes: Any) -> np.ndarray | None:
-        """Read labels or outputs of n further samples; None of a method that does not learn from them.
+        """Read labels or outputs of n additional samples; return None if the method does not use them.
 
         -> (n, L)
         """
@@ -174,17 +175,17 @@ class Incremental(Estimator):
         return Y
 
     def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
-        """Learn label sets from some rows that are in the pass, where the estimator can."""
+        """Learn label sets from the rows of the last batch; estimators without label sets do nothing."""
 
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The folds' moments for a model store; empty where there are none."""
+        """Return the moments of the folds for a saved model, or empty mappings if there are none."""
         if not hasattr(self, "pass_"):
             return {}, {}
         arrays, meta = FoldMoments(self.pass_.folds).to_arrays()
         return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """What `_pass_arrays` described; the maps are those of the expansions."""
+        """Restore the moments from `_pass_arrays`, with the feature maps of the fitted functions."""
         if "pass" in meta:
             kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
             self.pass_ = LowRankPass({v: part.feature_map for v, part in self._functions_of_views.items()}, kept.folds)

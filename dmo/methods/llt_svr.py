@@ -1,4 +1,4 @@
-"""LLT-SVR: support vector regression on the output manifold, in frames of each output's neighbors."""
+"""LLT-SVR: support vector regression on the output manifold, with a local frame for each output."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
 from dmo.parameters import parametrized
 
 Neighbors = Literal["samples", "distinct"]
-_TOLERANCE = 1e-8  # singular values below this share of the data's spread are rounding
-_TIE = 1e-9  # relative difference of distances that is rounding
-_EQUAL = 1e-8  # singular values that differ by less, as a share of the largest, are equal
+_TOLERANCE = 1e-8  # smaller singular values, relative to the range of the data, are floating-point errors
+_TIE = 1e-9  # smaller relative differences of distances are floating-point errors
+_EQUAL = 1e-8  # singular values with a smaller difference, relative to the largest, are equal
 _BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Frames:
-    """`basis` (n x L x L): the orthonormal columns of U_i; `ranks` (n): how many of them the neighborhood spans."""
+    """Local frames U_i as orthonormal columns in `basis` (n x L x L); ranks of the neighborhoods in `ranks` (n)."""
 
     basis: np.ndarray
     ranks: np.ndarray
@@ -35,17 +35,18 @@ class Frames:
 def neighborhood_frames(
     Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples", weights: np.ndarray | None = None
 ) -> Frames:
-    """Find orthonormal coordinates of every output from its neighbors.
+    """Compute an orthonormal frame for each output from its nearest outputs.
 
     Y (n, L); weights (n,)
     """
-    # U_i = left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean, y_i included).
-    # Outputs at the same distance share the last places, so that the order of the samples does not matter. Directions
-    # that the neighborhood does not span (n_neighbors <= L, repeated outputs) are completed to a full basis by the
-    # coordinate axes nearest to them, so a neighborhood of one repeated output has the identity as its frame.
+    # U_i contains the left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean distance,
+    # including y_i). Outputs at the same distance as the last neighbor have fractional weights, so the result does not
+    # depend on the order of the samples. A neighborhood may not span all directions, because n_neighbors <= L or
+    # because outputs are repeated. Its frame is then completed to a full basis with the nearest coordinate axes. The
+    # frame of a single repeated output is therefore the identity.
     #
     # Liu, Lin, Yu 2009, Algorithm 1.
-    # in an order of their own, whatever that of the samples
+    # `np.unique` sorts the outputs, so their order does not depend on the order of the samples.
     distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     m, L = distinct.shape
@@ -64,16 +65,17 @@ def neighborhood_frames(
 
 
 def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
-    """Count the bytes that a fit with frames of n samples with m different outputs holds at its peak."""
-    # `_complete` holds seven matrices a sample of a block beside all frames and their singular vectors, the solver four
+    """Return the peak memory in bytes of a fit with frames, for n samples with m distinct outputs."""
+    # In addition to all frames and their singular vectors, `_complete` needs seven matrices per sample of a block. The
+    # solver needs four matrices per sample.
     b = min(m, _BLOCK)
     return 8 * L * max(L * (m + 7 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
 
 
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
-    """Frames of different outputs (m x L) that count so often (m); samples: of which they are the different ones."""
+    """Compute frames of distinct outputs Y (m x L) with counts (m); `samples` are the outputs of all samples."""
     m, L = Y.shape
-    # of few outputs by a tree, which has no threads: those of a direct search wait for each other by spinning
+    # Search few outputs with a tree, which uses one thread: threads of a brute-force search waste time in busy waiting.
     search = NearestNeighbors(algorithm="kd_tree" if m * L <= _BLOCK else "auto").fit(Y)
     enough = min(m, int(np.ceil(n_neighbors / counts.min())))
     floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
@@ -84,7 +86,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
         radius = distance[np.arange(len(near)), reached]
         share = _shares(distance, counts[near], radius[:, None], n_neighbors)
         left, values = _directions(Y[near], share)
-        # where more outputs are as near as the last one than were asked for
+        # Search again if ties at the last distance extend beyond the outputs that were found.
         for i in np.flatnonzero((distance[:, -1] <= radius * (1 + _TIE)) & (near.shape[1] < m)):
             far, index = search.radius_neighbors(Y[where][i : i + 1], radius[i] * (1 + _TIE))
             order = np.argsort(index[0])
@@ -99,7 +101,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
 
 
 def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float, n_neighbors: int) -> np.ndarray:
-    """How often outputs count as neighbors: those at the radius share the places that the nearer ones leave."""
+    """Compute weights of neighbors; outputs at the radius share the remaining weight equally."""
     inside = distance < radius * (1 - _TIE)
     tied = ~inside & (distance <= radius * (1 + _TIE))
     left = n_neighbors - (counts * inside).sum(axis=-1, keepdims=True)
@@ -108,17 +110,17 @@ def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float
 
 
 def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Left singular vectors (n x L x k) and singular values (n x k) of neighborhoods (n x m x L) with shares (n x m)."""
+    """Compute left singular vectors (n x L x k) and values (n x k) of weighted neighborhoods (n x m x L)."""
     centered = hood - ((share[:, :, None] * hood).sum(axis=1) / share.sum(axis=1)[:, None])[:, None]
     left, values, _ = np.linalg.svd((np.sqrt(share)[:, :, None] * centered).transpose(0, 2, 1), full_matrices=False)
     return left, values
 
 
 def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The first `ranks[i]` columns of vectors[i] (n x L x m), followed by an orthonormal basis of their complement."""
-    # Singular vectors of equal singular values are not unique: rounding decides which basis of their space an SVD
-    # returns, and the loss of the fit depends on it. Such spaces, and the orthogonal complement of all directions, get
-    # the basis that is nearest to the coordinate axes.
+    """Extend the first `ranks[i]` columns of vectors[i] (n x L x m) to an orthonormal basis."""
+    # Singular vectors of equal singular values are not unique. The basis that an SVD returns depends on floating-point
+    # errors, and the loss of the fit depends on the basis. Therefore, use the basis nearest to the coordinate axes for
+    # these subspaces and for the orthogonal complement of all directions.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
@@ -143,12 +145,12 @@ def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.
 
 def _axes(rest: np.ndarray, count: int) -> np.ndarray:
     """Compute orthonormal bases (n x L x count) of the spaces onto which `rest` (n x L x L) projects."""
-    # The projector is deflated by its column of the largest diagonal entry, again and again: Gram-Schmidt on the axes
-    # with pivoting, for all samples at once.
+    # This is Gram-Schmidt with pivoting on the coordinate axes, for all samples at once: each step deflates the
+    # projector by the column with the largest diagonal entry.
     basis = np.empty((*rest.shape[:2], count))
     for column in range(count):
         diagonal = np.einsum("ijj->ij", rest)
-        axis = np.round(diagonal, 8).argmax(axis=1)  # rounded: ties go to the first axis, whatever the rounding
+        axis = np.round(diagonal, 8).argmax(axis=1)  # Rounding resolves ties in favor of the first axis.
         which = np.arange(len(rest))
         basis[:, :, column] = new = rest[which, :, axis] / np.sqrt(diagonal[which, axis])[:, None]
         rest -= new[:, :, None] * new[:, None, :]
@@ -157,42 +159,43 @@ def _axes(rest: np.ndarray, count: int) -> np.ndarray:
 
 @parametrized
 class LLTSVR(OutputSVR):
-    """Support vector regression on the output manifold: the loss is taken in the local frame of every output.
+    """Support vector regression on the output manifold, with a loss in the local frame of each output.
 
-    Minimizes 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), f_j in the kernel's space plus a bias, where
-    u_i1 .. u_iL are the left singular vectors of the centered nearest outputs of y_i.
+    The objective is 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), where f_j is a function in the kernel
+    space plus a bias. The local frame u_i1 .. u_iL contains the left singular vectors of the centered outputs nearest
+    to y_i.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
-        fit takes
-        the n x n kernel, predict the m x n one.
+        Kernel of the inputs; see `dmo.kernels.parse`. Kernels of several views are averaged. With "precomputed", X is
+        the n x n kernel matrix in `fit` and the m x n kernel matrix in `predict`.
     C : float, default=10.0
         Weight of the loss, above 0.
     epsilon : float, default=0.1
-        Half-width of the tube without loss, in the units of the outputs as `target_scale` leaves them.
+        Half-width of the tube in which residuals have no loss, in units of the outputs scaled by `target_scale`.
     n_neighbors : int, default=6
-        kappa: outputs in a neighborhood, the sample's own included; at least 2.
+        Number of outputs in a neighborhood (kappa in the paper), including the output of the sample itself; at least 2.
     frame : {"local", "identity"}, default="local"
-        "identity" is the naive regression: one independent SVR per output.
+        Frame of the loss. "identity" is equivalent to an independent SVR for each output.
     neighbors : {"samples", "distinct"}, default="samples"
-        Nearest samples (the paper's), or nearest different outputs: for labels, where samples share their outputs.
+        Neighbors are the nearest samples, as in the paper, or the nearest distinct outputs. "distinct" is intended for
+        labels, because many samples have the same labels.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
-        The last three are |r|^p, without a tube.
+        Loss of a residual r. The last three are |r|^p with p = 1, 4/3 or 3/2, without a tube.
     tol : float, default=1e-6
-        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        Relative duality gap at which the solver stops. The gap bounds the difference between the objective and its
         optimum.
     max_iter : int, default=5000
-        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+        Maximum number of iterations, with one kernel solve each. A ConvergenceWarning is issued if it is reached.
     approximation : {"exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
-        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+        Exact or low-rank kernel. `Exact` also sets the storage. An exact kernel in memory is float64 up to 8192 rows.
     %(decoder)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
-        Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
-        multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
-        values each, as labels have.
+        Scaling of the outputs, which determines the units of `C`, `epsilon` and the objective. "standard" standardizes
+        each output, and predictions are converted to the original units. "none" uses the outputs without scaling, as in
+        the paper. "auto" is "none" for outputs with at most two values each, such as labels, and otherwise "standard".
     %(prepare)s
 
     Attributes
@@ -200,27 +203,27 @@ class LLTSVR(OutputSVR):
     dual_coef_ : ndarray of shape (n, L)
         f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
     intercept_ : ndarray of shape (L,)
-        The bias of every output.
+        Bias of each output.
     support_ : ndarray of int
         Samples with a residual outside the tube in at least one direction of their frame.
     n_support_ : int
-        Their number.
+        Number of these samples.
     objective_ : float
         Value of the objective.
     dual_objective_ : float
         Value of the dual objective, a lower bound of the optimum.
     gap_ : float
-        Difference of the two, relative to the objective.
+        Difference between `objective_` and `dual_objective_`, relative to the objective.
     n_iter_ : int
-        Iterations taken.
+        Number of iterations.
     n_factorizations_ : int
-        Factorizations of the kernel matrix, one per penalty that was tried.
+        Number of factorizations of the kernel matrix, one per penalty of the solver.
     frame_ranks_ : ndarray of shape (n,) or None
-        Directions that each neighborhood spans; None with frame="identity".
+        Number of directions that each neighborhood spans, or None with frame="identity" or a single output.
 
     References
     ----------
-    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1 (solved here by alternating directions, see `dmo.methods.svr_admm`).
+    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1. The solver is ADMM; see `dmo.methods.svr_admm`.
 
     Examples
     --------
@@ -257,7 +260,7 @@ class LLTSVR(OutputSVR):
         n, L = Y.shape
         n = n if weights is None else max(n, int(weights.sum()))
         self.frame_ranks_ = None
-        if self.frame == "identity" or L == 1:  # one output has one direction
+        if self.frame == "identity" or L == 1:  # One output has only one direction.
             return None, None
         kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
         if kappa > n:

@@ -1,4 +1,4 @@
-"""Multi-output regularized projection (MORP), and for text multi-label informed latent semantic indexing (MLSI)."""
+"""Multi-output regularized projection (MORP), and multi-label informed latent semantic indexing (MLSI) for text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from dmo.parameters import Part, parametrized
 
 
 class RegularizedProjection(IncrementalProjection):
-    """A projection that keeps the inputs and predicts the outputs, which it can score."""
+    """Base class of projections that represent both the inputs and the outputs."""
 
     _needs: ClassVar[dict[str, Need]] = IncrementalProjection._needs | {
         "mixing": SHARE,
@@ -76,7 +76,7 @@ class RegularizedProjection(IncrementalProjection):
         return Data.of(views, note_many(Y) if are_many(Y) else LabelRows(Y), weights, passive=True)
 
     def _form(self) -> tuple[ProjectionOptions, bool, bool]:
-        """How the eigenproblem is reached, whether rows are centered, and coordinates scaled."""
+        """Return the options of the solver, whether rows are centered, and whether coordinates are scaled."""
         raise NotImplementedError
 
     def _task(self) -> FormTask:
@@ -89,7 +89,7 @@ class RegularizedProjection(IncrementalProjection):
         return options.kernel, center
 
     def _learn(self, data: Data) -> None:
-        """Solve the form for its mixing, ridge, n_components and label kernel."""
+        """Solve the eigenproblem of the form and fit the decoder."""
         (view, source), weights, options = data.only, data.often, self._form()[0]
         k = count_components(self.n_components, 1, data.n, data.n)
         labels, V = directions(data.Y, k, options.random_state)
@@ -111,41 +111,42 @@ class RegularizedProjection(IncrementalProjection):
 
 @parametrized
 class MORP(RegularizedProjection):
-    """Multi-output regularized projection: a few features that keep the inputs and predict all outputs.
+    """Multi-output regularized projection, with few features that represent the inputs and predict all outputs.
 
-    They are the top directions of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, for K a kernel of the
-    inputs and K_Y a kernel of the outputs, as functions of new inputs. mixing = 0 is kernel PCA. Unknown entries of a matrix
-    of outputs (missing ratings) take what a ridge regression of each output on its own known samples predicts, with the
-    same kernel, before the directions are sought; the paper's ratings that were not given are zeros.
+    The features are the leading eigenvectors of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, extended to functions
+    of new inputs. K is a kernel of the inputs, and K_Y is a kernel of the outputs. mixing = 0 is kernel PCA.
+
+    Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same
+    kernel predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
 
     Parameters
     ----------
     kernel : str or Kernel, default="rbf"
-        Kernel of the inputs; "linear" is the linear form, on dense or sparse rows.
+        Kernel of the inputs. "linear" selects the linear form, for dense or sparse rows.
     mixing : float in [0, 1], default=0.5
-        beta: share of the outputs.
+        Weight of the outputs (beta in the paper).
     ridge : float, default=0.001
-        Ridge of the functions, in units of the kernel (of the trace that it has), at least 0. 0 needs a kernel of
-        full rank,
-        unless mixing is 0 or the kernel is low-rank or linear in the primal, where the pseudo-inverse serves.
+        Ridge of the functions, at least 0, in units of the kernel, which is not normalized. A ridge of 0 requires a
+        kernel of full rank. The exceptions are mixing = 0, low-rank kernels and the linear primal form, which use the
+        pseudo-inverse.
     n_components : int, default=2
-        Dimensions of the space.
+        Number of dimensions.
     form : {"simplified", "regularized", "direct"}, default="simplified"
-        Eigenvectors of C and then a ridge regression of them; the paper's regularized problem, which needs a kernel of
-        full rank and refuses another; or the direct one, X'CXw = lambda (X'X + ridge I)w. See
-        `dmo.methods.projector`.
+        "simplified" computes the eigenvectors of C, and then a ridge regression of them on the inputs. "regularized" is
+        the regularized problem of the paper; it raises an error if the kernel does not have full rank. "direct" solves
+        X'CXw = lambda (X'X + ridge I)w. See `dmo.methods.projector`.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
-        Similarity of the outputs: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
-        n x n matrix itself as y.
+        Similarity of the outputs, which are vectors ("linear", or a kernel or its name), sets or sequences. With
+        "precomputed", y is the n x n similarity matrix.
     center : bool, default=True
-        Center both kernels (new rows by the training means).
+        Center both kernels. New rows are centered with the training means.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="auto"
-        "auto" is exact where the kernel and its factor fit in memory (and for linear kernels), else the better of
-        Nystrom and MEKA; the reason is logged.
+        "auto" is exact for linear kernels, and if the kernel and its factor fit in memory. Otherwise, it selects the
+        better of Nystrom and MEKA. The reason is logged.
     tol : float, default=1e-6
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
-        Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+        Maximum number of block steps of the eigensolver. A ConvergenceWarning is issued if it is reached.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -154,19 +155,19 @@ class MORP(RegularizedProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        The fitted function of new samples.
+        Fitted function that computes coordinates of new samples.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues, in descending order.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples, where the fit gives them.
+        Coordinates of the training samples. It is missing if the fit does not compute them.
     decoder_ : ndarray of shape (n_components, L)
-        Least squares from coordinates to outputs, for `decision_function`.
+        Coefficients from coordinates to outputs, for `decision_function`: least squares, or discriminants of classes.
     decoder_offset_ : ndarray of shape (L,)
-        Its offset.
+        Offset of the decoder.
     n_iter_ : int
-        Block steps taken.
+        Number of block steps of the eigensolver.
 
     References
     ----------
@@ -201,17 +202,17 @@ class MORP(RegularizedProjection):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Learn the projection.
+        """Fit the projection.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Outputs: numbers, n classes, or what the label kernel asks for. In a matrix NaN, None and masked entries are
-            unknown.
+            Outputs as numbers, n classes, or the outputs that the label kernel requires. In a matrix, NaN, None and
+            masked entries are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts. Landmarks are drawn from all samples alike.
+            Sample weights. They do not affect the choice of landmarks.
 
         Returns
         -------
@@ -221,7 +222,7 @@ class MORP(RegularizedProjection):
         Raises
         ------
         UserError
-            For parameters, rows or outputs that do not fit together; for form="regularized" on a kernel without full rank.
+            If parameters, rows and outputs do not match, or if form="regularized" and the kernel is rank-deficient.
         """
         return self._fit(X, y, sample_weight)
 
@@ -232,64 +233,69 @@ class MORP(RegularizedProjection):
 
 @parametrized
 class MLSI(RegularizedProjection):
-    """Multi-label informed latent semantic indexing: a few directions of word space that reflect the labels.
+    """Multi-label informed latent semantic indexing, with few directions of word space that reflect the labels.
 
-    They are the top directions of C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y', as linear functions
-    of the words, nothing centered. mixing = 0 is latent semantic indexing. Sparse rows stay sparse. Unknown entries of
-    a matrix of labels take what a ridge regression of each label on its own known documents predicts.
+    The directions are linear functions of the words that approximate the leading eigenvectors of
+    C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y'. Nothing is centered, and sparse rows stay sparse. mixing =
+    0 is latent semantic indexing. Unknown entries of a label matrix are imputed by a ridge regression of each label,
+    fitted on the documents in which the label is known.
 
     Parameters
     ----------
     mixing : float in [0, 1], default=0.5
-        beta: share of the labels.
+        Weight of the labels (beta in the paper).
     ridge : float, default=0.0
-        Ridge of X'X + ridge I, at least 0. At 0 the primal problem takes the pseudo-inverse; the dual one takes a ridge of
-        1e-7 of the mean squared length of the rows in its place, so that equal documents do no harm.
+        Ridge of X'X + ridge I, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem uses
+        1e-7 times the mean squared length of the rows instead, because identical documents make it singular.
     n_components : int, default=2
-        Dimensions of the space.
+        Number of dimensions.
     form : {"direct", "simplified", "regularized"}, default="direct"
-        The direct problem X'CXw = lambda (X'X + ridge I)w; eigenvectors of C and then a ridge regression of them; or the
-        paper's equation 12, "regularized", which needs rows that are linearly independent.
+        "direct" solves X'CXw = lambda (X'X + ridge I)w. "simplified" computes the eigenvectors of C, and then a ridge
+        regression of them on the inputs. "regularized" is equation 12 of the paper, which requires linearly independent
+        rows.
     scaled : bool, default=True
-        Coordinates times the root of their eigenvalue, as in MORP, so that strong directions weigh more in what learns
-        from them; False: v'v = 1, the paper's directions alone ("we ... ignore possible scaling factors", below eq. 7).
+        Multiply coordinates by the square root of their eigenvalue, as in MORP, so that strong directions have more
+        influence on later models. False keeps v'v = 1, the directions of the paper without a scale ("we ... ignore
+        possible scaling factors", below eq. 7).
     dual : bool or "auto", default="auto"
-        Solve for n coefficients of documents (Table 2 of the paper: one n x n factorization, 8 n^2 bytes), or for d
-        coefficients of words (Table 1: moments of d x d, from one pass); "auto" takes the smaller problem.
+        True solves for n coefficients of documents (Table 2 of the paper), with one n x n factorization in 8 n^2 bytes.
+        False solves for d coefficients of words (Table 1), with d x d moments from one pass over the data. "auto"
+        selects the smaller problem.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
-        Similarity of the labels: vectors ("linear", or a kernel or its name), sets, sequences, or with "precomputed" the
-        n x n matrix itself as y.
+        Similarity of the labels, which are vectors ("linear", or a kernel or its name), sets or sequences. With
+        "precomputed", y is the n x n similarity matrix.
     approximation : {"auto", "exact", "krylov", "nystrom"}, or Exact, Krylov or Nystrom, default="auto"
-        Where documents and words are both many: w in a Krylov subspace of words (a few passes over the rows), or in the
-        span of some landmark documents (one pass). "auto" is exact up to 4096 documents or words, else Krylov().
+        Approximation for many documents and words. "krylov" restricts w to a Krylov subspace of words, with a few
+        passes over the data. "nystrom" restricts it to the span of some landmark documents, with one pass. "auto" is
+        exact up to 4096 documents or words, and otherwise Krylov().
     tol : float, default=1e-6
         Residual of the eigenpairs relative to the largest eigenvalue.
     max_iter : int, default=300
-        Block steps of the eigenproblem; a ConvergenceWarning says when they ran out.
+        Maximum number of block steps of the eigensolver. A ConvergenceWarning is issued if it is reached.
     %(decoder)s
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
-        What is done to rows before anything is learned from them, see `Prepare`; scales of documents are left as they are.
+        Preparation of rows before the fit; see `Prepare`. By default, documents are not scaled.
     %(class_weight)s
 
     Attributes
     ----------
     expansion_ : LinearExpansion
-        The fitted function of new documents.
+        Fitted function that computes coordinates of new documents.
     components_ : ndarray of shape (n_components, d)
-        Directions of word space, of a fit without landmarks.
+        Directions of word space, for fits without landmarks.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues, in descending order.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training documents, of the dual fit.
+        Coordinates of the training documents, for the dual problem.
     decoder_ : ndarray of shape (n_components, L)
-        Least squares from coordinates to labels, for `decision_function`.
+        Coefficients from coordinates to labels, for `decision_function`: least squares, or discriminants of classes.
     decoder_offset_ : ndarray of shape (L,)
-        Its offset.
+        Offset of the decoder.
     n_iter_ : int
-        Block steps taken.
+        Number of block steps of the eigensolver.
 
     References
     ----------
@@ -330,17 +336,17 @@ class MLSI(RegularizedProjection):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Learn the directions.
+        """Fit the directions.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Documents, sparse or dense: a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Labels: numbers, n classes, or what the label kernel asks for. In a matrix NaN, None and masked entries are
-            unknown.
+            Labels as numbers, n classes, or the outputs that the label kernel requires. In a matrix, NaN, None and
+            masked entries are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every document counts. Landmarks are drawn among all documents alike.
+            Weights of the documents. They do not affect the choice of landmarks.
 
         Returns
         -------
@@ -350,7 +356,7 @@ class MLSI(RegularizedProjection):
         Raises
         ------
         UserError
-            For parameters, rows or labels that do not fit together.
+            If parameters, rows and labels do not match.
         """
         return self._fit(X, y, sample_weight)
 

@@ -1,4 +1,4 @@
-"""What the estimators of one view share: validation, the fitted function, and what coordinates tell of the outputs."""
+"""Base classes of projections of one view, with the fitted function and a decoder from coordinates to outputs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from dmo.parameters import Part
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """A transformer of one view: fit learns one function of new rows, `expansion_`, and transform applies it.
+    """Base class of transformers of one view.
 
-    The base class of the estimators of one view.
+    `fit` learns a function of rows, `expansion_`, and `transform` applies it.
     """
 
     one_view = True
@@ -75,7 +75,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def components_(self) -> np.ndarray:
-        """Directions (n_components_ x d) of linear functions: rows, less their means and scaled as in fit, times them."""
+        """Directions of a linear projection (n_components_ x d), which apply to rows centered and scaled as in fit."""
         if isinstance(self.expansion_, LinearExpansion):
             return np.asarray(self.expansion_.coefficients).T
         raise AttributeError(
@@ -84,7 +84,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
-        """Give samples their coordinates, worked out block by block.
+        """Compute the coordinates of samples, by blocks of rows.
 
         Parameters
         ----------
@@ -100,14 +100,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self.expansion_(self._checked(X))
 
     def fit_transform(self, X: Inputs, y: Outputs | None = None) -> np.ndarray:
-        """Learn from samples and return their coordinates.
+        """Fit the projection and return the coordinates of the samples.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Samples, in chunks of whole rows.
         y : array-like of shape (n, L) or (n,), default=None
-            Outputs, as fit takes them.
+            Outputs, as in `fit`.
 
         Returns
         -------
@@ -147,12 +147,12 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
 
 class DecodingProjection(Annotator, Projection):
-    """A projection that scores the outputs which it was fitted on, from the coordinates of samples.
+    """Base class of `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
 
-    The base class of `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
+    These projections also predict their outputs from the coordinates of samples.
     """
 
-    _tells_classes = True  # by discriminants
+    _tells_classes = True  # Classes are predicted by linear discriminants.
 
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
@@ -161,14 +161,14 @@ class DecodingProjection(Annotator, Projection):
         return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Labels, which some samples may lack."""
+        """Read labels, which can be missing for some samples."""
         self.outputs_ = None
         return read_some(self, views, y, weights)
 
     def _read_factor(
         self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None, kernel: LabelKernel
     ) -> Data:
-        """Labels or numbers as a factor of their kernel, 0 where they are unknown."""
+        """Read labels or numbers as a factor of their kernel; unknown entries are 0."""
         often = None if weights is None else weights.labels
         Y, known = check_label_factor(self, y, sample_count(views), kernel, often)
         Y = Y if known is None else np.where(known, Y, 0.0)
@@ -177,19 +177,19 @@ class DecodingProjection(Annotator, Projection):
             self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
             if not labels:
                 refuse_for_real(self)
-        # rows without any known label as well: a method that sees all labels at once takes them filled
+        # Keep rows without any known label: methods that use all labels at once impute them.
         return replace(Data.of(views, Y, weights, known, passive=True), known=known)
 
     @property
     def _learner(self) -> Learner:
-        """How outputs are decoded: labels and numbers by least squares; classes by discriminants, since least squares of
-        three classes in a row never give the one in the middle."""
+        """Function that fits the decoder: least squares for labels and numbers, linear discriminants for classes."""
+        # If three classes lie on a line, least squares never predict the middle one.
         return decode if self.multilabel_ else discriminants
 
     def _fit_decoder(self, view: str, source: Rows, Y: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """Learn from the training samples, which count `weights` times, what their coordinates say of outputs.
+        """Fit the decoder from coordinates to outputs on the training samples, with sample weights.
 
-        Coordinates that the fit did not leave take one more pass over the rows.
+        If the fit did not store the coordinates, this needs an additional pass over the data.
         """
         embedding = getattr(self, "embedding_", None)
         blocks: Iterable[tuple[slice, Any]] = [(slice(0, len(Y)), embedding)]
@@ -201,7 +201,7 @@ class DecodingProjection(Annotator, Projection):
             groups = {ROWS: np.asarray(Z, np.float64), LABELS: Y[where].astype(np.float64)}
             moments = moments.absorb({name: roots[:, None] * part for name, part in groups.items()}, roots)
         found = self._learner(moments)
-        assert found is not None  # there are labels
+        assert found is not None  # The moments contain labels.
         self.decoder_, self.decoder_offset_ = found
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
@@ -213,13 +213,13 @@ class DecodingProjection(Annotator, Projection):
 
 
 class IncrementalProjection(Incremental, DecodingProjection):
-    """A projection that uses only inner products between samples, so that moments are enough; see `_task`."""
+    """Base class of projections that need only moments of the samples, so `partial_fit` is possible; see `_task`."""
 
     targets = "labels"
 
     @property
     def _learns_outputs(self) -> bool:
-        """Whether the method learns from outputs."""
+        """Whether the method is supervised."""
         return True
 
     @property
@@ -232,11 +232,11 @@ class IncrementalProjection(Incremental, DecodingProjection):
         return {expansion.view: expansion}
 
     def _task(self) -> Task:
-        """What is solved."""
+        """Return the eigenproblem of the method."""
         raise NotImplementedError
 
     def _read_batch(self, y: Any, n: int, first: bool, weights: np.ndarray | None, classes: Any) -> np.ndarray | None:
-        """Labels or classes, or outputs as they are."""
+        """Read a batch of labels, classes or regression targets, which are not scaled."""
         if first:
             self.outputs_ = None
         if not self._learns_outputs:
@@ -267,5 +267,5 @@ class IncrementalProjection(Incremental, DecodingProjection):
             self._learn_rule(done.frequency, total.n)
 
     def _project_pass(self, learn: Callable[[int], Projected], k: int) -> None:
-        """Keep the projection to k dimensions."""
+        """Store the projection to k dimensions."""
         self._keep(learn(k))

@@ -40,7 +40,7 @@ def opls(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def cca(samples: TraceSamples, options: Options) -> TraceProblem:
-    """X'Y (Y'Y)^-1 Y'X | X'X + c I; the ridge stands on X alone, and dependent labels take the pseudo-inverse."""
+    """X'Y (Y'Y)^-1 Y'X | X'X + c I, with a ridge for X only and the pseudo-inverse for dependent labels."""
     Y, rooted = samples.factor, samples.rooted(samples.factor)
     form = QuadraticForm(samples.n, factor=Y @ power_of(rooted.T @ rooted, -0.5))
     return _correlated(samples, form, options.ridge)
@@ -135,7 +135,7 @@ def _labels(samples: TraceSamples) -> QuadraticForm:
 
 
 def _correlated(samples: TraceSamples, A: QuadraticForm, ridge: float) -> TraceProblem:
-    """A | X'X + c I."""
+    """Build the problem A | X'X + c I."""
     return TraceProblem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)
 
 

@@ -1,4 +1,4 @@
-"""Support vector regression of outputs that share strength: the solver, prediction, models on disk."""
+"""Support vector regression of dependent outputs: fit, prediction and saved models."""
 
 from __future__ import annotations
 
@@ -58,22 +58,23 @@ from dmo.methods.svr_admm import EPSILON_INSENSITIVE, AdmmFit, Factors, LossName
 from dmo.parameters import Part, parametrized
 from dmo.persistence import without_prefix
 
-_DOUBLE = 8192  # rows up to which a kernel in memory is float64, whatever the ridge
-_RIDGE = 1.0 / 64  # the smallest 1 / rho to expect, times C
+_DOUBLE = 8192  # maximum number of rows for a float64 kernel in memory, for any ridge
+_RIDGE = 1.0 / 64  # expected minimum of 1 / rho for the solver penalty rho, multiplied by C
 
 
 @dataclass(frozen=True)
 class KernelSystem:
-    """A kernel operator over the training rows, and how to use it."""
+    """Kernel of the training rows as an operator, with the method that solves its systems."""
 
     operator: Operator  # the n x n kernel
-    method: SolveMethod  # how to solve with it
+    method: SolveMethod  # solver for linear systems with the operator
     function: Callable[[np.ndarray, np.ndarray], KernelFunction]
 
 
 def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
-    """Linear kernels, of rows less their mean: the dual coefficients of a regression with a bias sum to 0, so the bias alone
-    sees the difference, and features far from the origin keep their digits."""
+    """Build the system of linear kernels from centered rows."""
+    # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids a loss
+    # of precision if features are far from the origin.
     factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
@@ -99,12 +100,12 @@ def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> Kern
 
 
 def _double(operator: Operator) -> Operator:
-    """A dense factor in float64, once for all solves and products."""
+    """Convert a dense factor to float64 once, for all solves and products."""
     return LowRank(operator.factor.astype(np.float64)) if isinstance(operator, LowRank) else operator
 
 
 def _transposed(feature_map: FeatureMap, source: Rows, coefficients: np.ndarray) -> np.ndarray:
-    """F' coefficients (r x L), the factor rows made block by block."""
+    """Compute F' coefficients (r x L) with the factor rows F, by blocks of rows."""
     total = np.zeros((feature_map.rank, coefficients.shape[1]))
     for start in range(0, source.shape[0], _DOUBLE):
         where = slice(start, min(start + _DOUBLE, source.shape[0]))
@@ -113,20 +114,20 @@ def _transposed(feature_map: FeatureMap, source: Rows, coefficients: np.ndarray)
 
 
 NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
-"""What a model keeps of a fit besides arrays."""
+"""Numbers about the fit that are saved with a model."""
 
 
 _OF_DATA = (
     *("view_widths_", "view_feature_names_", "table_schemas_", "n_features_in_", "feature_names_in_", "preparations_"),
     *("outputs_", "rule_", "classes_", "multilabel_", "label_names_", "label_dtype_", "frame_ranks_", "coupling_"),
 )
-"""What the fits of a path have in common."""
+"""Attributes that all models of a path share."""
 
 
 class OutputSVR(Annotator):
-    """Outputs, the shared solver and persistence; subclasses say how the outputs depend on each other.
+    """Base class of `LLTSVR` and `CoupledSVR`: validation of outputs, solver and saved models.
 
-    The base class of `LLTSVR` and `CoupledSVR`.
+    Subclasses implement `_structure`, which defines how outputs depend on each other.
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -147,31 +148,32 @@ class OutputSVR(Annotator):
     _search = "machines"
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _units: RealOutputs
-    _tells_classes = True  # two of them are one output
+    _tells_classes = True  # Two classes are one output.
 
     @property
     def _scores_labels(self) -> bool:
-        """Of a fit of labels; before it the estimator is a regressor to scikit-learn."""
+        """Whether the estimator was fitted on labels; before a fit, scikit-learn treats it as a regressor."""
         return hasattr(self, "rule_") and self.outputs_ is None
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """(frames n x L x L or None, coupling L x L or None) of the outputs Y and how often each counts."""
+        """Return frames (n x L x L or None) and coupling (L x L or None) of outputs Y with sample weights."""
         raise NotImplementedError
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the functions of all outputs.
+        """Fit the regression functions of all outputs.
 
         Parameters
         ----------
         X : rows of shape (n, d), or mapping of view to rows
-            Samples, in chunks of whole rows; an n x n kernel with kernel="precomputed".
+            Samples, in chunks of whole rows, or the n x n kernel matrix with kernel="precomputed".
         y : array-like of shape (n, L) or (n,)
-            Real outputs; labels of 0 and 1, or of -1 and +1 (they are learned as -1 and +1); n lists of labels; or n classes:
-            words, or two of the numbers -1, 0 and 1. In a matrix NaN, None and masked entries are unknown: before the fit,
-            they are replaced by predictions of a ridge regression of each output on its own known samples.
+            Regression targets; a matrix of labels 0 and 1, or -1 and +1; n lists of labels; or n classes, as strings or
+            the numbers 0 and 1, or -1 and +1. Labels and classes are learned as -1 and +1. NaN, None and masked entries
+            of a matrix are unknown. Before the fit, they are imputed by a ridge regression of each output, fitted on
+            the samples in which the output is known.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts. Bandwidths, and neighborhoods of outputs, take all samples of positive weight
-            alike.
+            Sample weights, which act as repetition counts. They also affect kernel bandwidths and the statistics of
+            outputs, but not the choice of landmarks among the samples of positive weight.
 
         Returns
         -------
@@ -181,7 +183,7 @@ class OutputSVR(Annotator):
         Raises
         ------
         UserError
-            For parameters, rows or outputs that do not fit together.
+            If parameters are invalid, or if rows and outputs do not match.
         """
         return self._fit(X, y, sample_weight)
 
@@ -193,28 +195,28 @@ class OutputSVR(Annotator):
         epsilon: Sequence[float] | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> list[Self]:
-        """Fit a copy of this estimator for every epsilon and C.
+        """Fit a copy of this estimator for each combination of epsilon and C.
 
-        Kernel, frames and factorizations are shared, and every fit starts from its neighbor's solution. Ascending C is
-        the fastest order. Label sets and probabilities are learned by `fit` alone.
+        The fits share the kernel, frames and factorizations, and each one starts from the solution of a neighboring
+        combination. They are fastest if C is ascending. Only `fit` learns label sets and probabilities.
 
         Parameters
         ----------
         X : rows of shape (n, d), or mapping of view to rows
             Samples, as in `fit`.
         y : array-like of shape (n, L) or (n,)
-            Outputs.
+            Outputs, as in `fit`.
         C : sequence of float
-            Weights of the loss.
+            Weights of the loss, above 0.
         epsilon : sequence of float or None, default=None
-            Half-widths of the tube; None: that of this estimator.
+            Half-widths of the tube. By default, the `epsilon` of this estimator.
         sample_weight : array-like of shape (n,) or None, default=None
             As in `fit`.
 
         Returns
         -------
         list of estimator
-            Fitted copies, epsilons outside, Cs inside.
+            Fitted copies, ordered by epsilon and then by C.
 
         Examples
         --------
@@ -230,7 +232,7 @@ class OutputSVR(Annotator):
         self._learn_rule(data.frequency, data.n_labeled)
         problem, factors, fitted = self._pose(data)
         models: list[Self] = []
-        first: tuple[float, State] | None = None  # the start of the next epsilon's row
+        first: tuple[float, State] | None = None  # start of the fits with the next epsilon
         for tube in [self.epsilon] if epsilon is None else epsilon:
             previous = first
             for position, cost in enumerate(C):
@@ -244,7 +246,7 @@ class OutputSVR(Annotator):
         return models
 
     def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
-        """The units that the problem is solved in."""
+        """Return the scaling of the outputs for the solver."""
         real = self.outputs_ is not None and not _two_valued(Y)
         scaled = self.target_scale == "standard" or (self.target_scale == "auto" and real)
         return RealOutputs.of(Y, False, weights) if scaled else RealOutputs.plain(Y.shape[1], False)
@@ -263,7 +265,7 @@ class OutputSVR(Annotator):
         return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Labels of 0 and 1, or real outputs; single ones may be unknown."""
+        """Read labels of 0 and 1 or regression targets; single entries can be unknown."""
         n = sample_count(views)
         self.outputs_, labels = None, _labels_of(y)
         if labels is not None:
@@ -285,7 +287,7 @@ class OutputSVR(Annotator):
         self._solve(*self._pose(data), None)
 
     def _pose(self, data: Data) -> tuple[Problem, Factors, KernelSystem]:
-        """The problem of the outputs as they are learned, labels as -1 and +1, of two classes one; and its kernel."""
+        """Build the problem and its kernel; labels are -1 and +1, and two classes are one output."""
         data = complete_labels(data, self.kernel, self.approximation, self.random_state)
         views, Y, weights = data.views, data.Y, data.often
         if self.outputs_ is None:
@@ -303,7 +305,7 @@ class OutputSVR(Annotator):
         return self._with_loss(problem), factors, fitted
 
     def _system(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> KernelSystem:
-        """The operator over the rows of views: the mean of the views' kernels. weights (n,)"""
+        """Build the kernel system of the rows, with the mean of the kernels of all views; weights (n,)."""
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
         if not is_exact(self.approximation):
             counts = None if weights is None else dict.fromkeys(views, weights)
@@ -361,9 +363,9 @@ class OutputSVR(Annotator):
 
 
 def _labels_of(y: Any) -> Any:
-    """Labels or classes as `check_labels` reads them, a matrix of -1 and +1 as one of 0 and 1; None of real outputs."""
+    """Return labels or classes, with 0 instead of -1 in a label matrix; return None for regression targets."""
     if y is None or as_views(y) is not None:
-        return y  # is refused there
+        return y  # The validation of labels raises an error for it.
     if is_label_sets(y):
         return y
     given: Any = y.compute() if hasattr(y, "compute") else y
@@ -372,7 +374,7 @@ def _labels_of(y: Any) -> Any:
         values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
     except (TypeError, ValueError):
-        return given  # words
+        return given  # Strings are classes.
     if values.dtype.kind in "US":
         return given
     unknown = np.isnan(numbers) | np.ma.getmaskarray(given) if numbers.ndim == 2 else np.zeros(numbers.shape, bool)
@@ -387,75 +389,74 @@ def _labels_of(y: Any) -> Any:
 
 
 def _two_valued(Y: np.ndarray) -> bool:
-    """Whether all outputs are labels: two values at most."""
+    """Return whether each output has at most two values, as labels do."""
     return bool(((Y.min(axis=0) == Y) | (Y.max(axis=0) == Y)).all())
 
 
 def _scaled(old: float, state: State, new: float) -> State:
-    """The state of a problem with weight `old` as the start of the one with weight `new`."""
+    """Convert the solver state for C = `old` to a starting point for C = `new`."""
     return State(state.split, state.dual * min(1.0, new / old), state.rho)
 
 
 @parametrized
 class CoupledSVR(OutputSVR):
-    """Support vector regression with the matrix kernel k(x, x') S: the outputs share strength through S.
+    """Support vector regression with the matrix-valued kernel k(x, x') S, where S couples the outputs.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the inputs, see `dmo.kernels.parse`; with several views the mean of their kernels. "precomputed":
-        fit takes
-        the n x n kernel, predict the m x n one.
+        Kernel of the inputs; see `dmo.kernels.parse`. Kernels of several views are averaged. With "precomputed", X is
+        the n x n kernel matrix in `fit` and the m x n kernel matrix in `predict`.
     C : float, default=10.0
         Weight of the loss, above 0.
     epsilon : float, default=0.1
-        Half-width of the tube without loss, in the units of the outputs as `target_scale` leaves them.
+        Half-width of the tube in which residuals have no loss, in units of the outputs scaled by `target_scale`.
     covariance : ndarray of shape (L, L) or None, default=None
-        S, positive semidefinite; None: the correlations of the training outputs.
+        The matrix S, positive semidefinite. By default, the correlation matrix of the training outputs.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
-        The last three are |r|^p, without a tube.
+        Loss of a residual r. The last three are |r|^p with p = 1, 4/3 or 3/2, without a tube.
     tol : float, default=1e-6
-        Duality gap at which the solver stops, relative to the objective; the objective is at most this far from the
+        Relative duality gap at which the solver stops. The gap bounds the difference between the objective and its
         optimum.
     max_iter : int, default=5000
-        Iterations (one kernel solve each); a ConvergenceWarning says when they ran out.
+        Maximum number of iterations, with one kernel solve each. A ConvergenceWarning is issued if it is reached.
     approximation : {"exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
-        Where the kernel lives, or its low-rank form. In memory it is float64 up to 8192 rows.
+        Exact or low-rank kernel. `Exact` also sets the storage. An exact kernel in memory is float64 up to 8192 rows.
     %(decoder)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
-        Units of the problem, C, epsilon, objective: "standard" divides every output by its deviation, which predictions are
-        multiplied by; "none" leaves outputs as they are, which is the paper's. "auto": standard, unless outputs have two
-        values each, as labels have.
+        Scaling of the outputs, which determines the units of `C`, `epsilon` and the objective. "standard" standardizes
+        each output, and predictions are converted to the original units. "none" uses the outputs without scaling, as in
+        the paper. "auto" is "none" for outputs with at most two values each, such as labels, and otherwise "standard".
     %(prepare)s
     %(class_weight)s
 
     Attributes
     ----------
     coupling_ : ndarray of shape (L, L)
-        S.
+        The matrix S.
     dual_coef_ : ndarray of shape (n, L)
         f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
     intercept_ : ndarray of shape (L,)
-        The bias of every output.
+        Bias of each output.
     support_ : ndarray of int
         Samples with a residual outside the tube in at least one output.
     n_support_ : int
-        Their number.
+        Number of these samples.
     objective_ : float
         Value of the objective.
     dual_objective_ : float
         Value of the dual objective, a lower bound of the optimum.
     gap_ : float
-        Difference of the two, relative to the objective.
+        Difference between `objective_` and `dual_objective_`, relative to the objective.
     n_iter_ : int
-        Iterations taken.
+        Number of iterations.
     n_factorizations_ : int
-        Factorizations of the kernel matrix, one per penalty that was tried.
+        Number of factorizations of the kernel matrix, one per penalty of the solver.
 
     References
     ----------
-    Vazquez, Walter 2003 (cokriging kernel); a separable one, as in Bonilla, Chai, Williams 2008.
+    Vazquez, Walter 2003 (cokriging kernel), with a separable kernel as in Bonilla, Chai, Williams 2008.
 
     Examples
     --------

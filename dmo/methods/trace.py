@@ -1,4 +1,4 @@
-"""All projections and embeddings by eigenvectors as one estimator."""
+"""Estimator for all projections and embeddings based on eigenvectors."""
 
 from __future__ import annotations
 
@@ -40,51 +40,54 @@ from dmo.parameters import Part, parametrized
 
 _OPTIONS = catalog.parameters()
 _BY_SAMPLE = ("hsic-1", "hsl-1", "hsl-2", "hsl-3")
-"""Global methods with terms of single samples, such as numbers of labels, which moments do not contain."""
+"""Global methods that need values per sample, such as label counts, which are not part of the moments."""
 
 
 @parametrized
 class TraceEmbedding(IncrementalProjection):
-    """A projection or an embedding of the samples, chosen by name: max tr(W'AW) subject to W'BW = I.
+    """Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
 
-    A parameter that the method does not use is refused. Methods on a neighbor graph hold the rows in memory. Those that
-    learn from labels take n classes (-1 or NaN: none) or n x L of 0 and 1 (a row of zeros or NaN: none; several labels
-    count as in `MESD`); samples without labels are left out of supervised terms and embedded all the same. Direct methods
-    ("usc", "le", "nsc", "mds", "isomap", "lle") have fit_transform alone.
+    The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read
+    all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have only `fit_transform`,
+    because they cannot embed new samples.
+
+    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN,
+    or if its row contains only zeros or NaN. Unlabeled samples are embedded, but supervised terms ignore them. Samples
+    with several labels are treated as in `MESD`.
 
     Parameters
     ----------
     method : str, default="pca"
-        One of `TraceEmbedding.methods()`, which says what each solves, and where it was published.
+        Name of a method. `TraceEmbedding.methods()` lists the methods with their objectives and papers.
     n_components : int, default=2
-        Dimensions of the space.
+        Number of dimensions.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features themselves (any row source, sparse rows stay sparse); another kernel makes it
-        the method's kernel form (kernel PCA, kernel CCA, ...); neighbors are sought among the features.
+        "linear" projects the features of any row source, and sparse rows stay sparse. Other kernels select the kernel
+        form of the method (kernel PCA, kernel CCA, ...). Neighbors are always searched in the feature space.
     label_kernel : str, Kernel, SetKernel, SequenceKernel or None, default=None
-        Similarity of the outputs, for methods that take one, see `dmo.labels`; with "precomputed" y is the n x n matrix.
-        None: "linear".
+        Similarity of the outputs, for methods that support it; see `dmo.labels`. With "precomputed", y is the n x n
+        matrix. None uses "linear".
     ridge : float or None, default=None
-        c of X'X + c I (features in their own units), or of the regression of new rows; at least 0. None: 0.001.
+        Ridge c of X'X + c I, in squared units of the features, or of the regression for new rows; at least 0. None uses
+        0.001.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
-        The neighbor graph: its `n_neighbors`, `weight`, `bandwidth`, `tau`, `adjacency` ("sum" too) and `metric`. None:
-        constant weights of the union of 15 Euclidean neighbors each, or all other samples of the class (lfda, sonpp, donpp,
-        onpp-r).
+        Neighbor graph, with the options `n_neighbors`, `weight`, `bandwidth`, `tau`, `adjacency` and `metric`. By
+        default, it connects each sample to its 15 nearest Euclidean neighbors ("union"), with constant weights. The
+        methods "lfda", "sonpp", "donpp" and "onpp-r" use all other samples of the class by default.
     options : MethodOptions or None, default=None
-        What single methods take besides.
+        Parameters that only some of the methods use.
     n_landmarks : int or None, default=None
-        Random samples to which similarities (by `kernel`; "euclidean": distances) take the place of the features; None:
-        all samples.
+        Number of random samples as landmarks. The similarities of a row to the landmarks by `kernel`, or its distances
+        with "euclidean", then replace its features. None uses all samples.
     variance : float in (0, 1] or None, default=None
-        Share of the variance of the projected rows that is kept by a PCA step first, as [He, Niyogi 2003; Kokiopoulou,
-        Saad 2007] do; methods that seek directions of little variance, such as "olpp", need it where features are
-        redundant. None: no such step.
+        Fraction of the variance that a preceding PCA keeps, as in [He, Niyogi 2003; Kokiopoulou, Saad 2007]. Methods
+        that prefer directions of small variance, such as "olpp", need it if features are redundant. None skips the PCA.
     approximation : {"auto", "exact", "krylov", "nystrom", "meka", "best"}, or Exact, Krylov, ..., default="exact"
-        The kernel as it is, or of low rank, or a Krylov subspace of linear functions; "auto" is exact where that fits in
+        Exact kernel, low-rank kernel, or Krylov subspace of linear functions. "auto" is exact if the kernel fits in
         memory.
     solver : Solver or None, default=None
-        Of the iteration by which eigenpairs are found where there are many samples and features. None: tol=1e-7,
-        max_iter=300.
+        Tolerance and maximum number of iterations of the iterative eigensolver, which is used for many samples and
+        features. None uses tol=1e-7 and max_iter=300.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -92,19 +95,19 @@ class TraceEmbedding(IncrementalProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        The fitted function of new samples; direct methods have none.
+        Fitted function that computes coordinates of new samples. Direct methods do not have it.
     eigenvalues_ : ndarray of shape (n_components,)
-        Descending.
+        Eigenvalues, in descending order.
     n_components_ : int
-        Dimensions of the space.
+        Number of dimensions.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples, where the fit gives them.
+        Coordinates of the training samples. It is missing if the fit does not compute them.
     n_iter_ : int
-        Block steps taken.
+        Number of block steps of the eigensolver.
 
     References
     ----------
-    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 30, 31 and 46, and the source of each method.
+    Mu, Goulermas, Tsujii, Ananiadou 2012, equations 30, 31 and 46, and the paper of each method.
 
     Examples
     --------
@@ -146,7 +149,7 @@ class TraceEmbedding(IncrementalProjection):
 
     @property
     def out_of_sample(self) -> bool:
-        """Whether the method gives coordinates to new rows, so that there is a model to save."""
+        """Whether the method can embed new rows, so that the model can be saved."""
         return self.method not in METHODS or not METHODS[self.method].direct
 
     @staticmethod
@@ -156,24 +159,26 @@ class TraceEmbedding(IncrementalProjection):
         Returns
         -------
         list of dict
-            One per method: name, title, family, problem (objective | constraint), parameters, labels, engines,
-            out_of_sample,
-            mesd (whether `MESD` has it), oracle of its test, paper.
+            One dictionary per method with the keys name, title, family, problem (objective | constraint), parameters,
+            labels, engines, out_of_sample, mesd (whether `MESD` has the method), oracle (reference for its test) and
+            paper.
         """
         return catalog.methods()
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Learn the projection, or embed the samples.
+        """Fit the projection, or embed the samples.
 
         Parameters
         ----------
         X : rows of shape (n, d)
             Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,), default=None
-            Outputs, where the method is supervised: labels of 0 and 1, n classes, or what the label kernel asks for. Of global
-            methods unknown entries of a matrix (NaN, None, masked) take the mean of their column, which says nothing.
+            Outputs for supervised methods: labels of 0 and 1, n classes, or the outputs that the label kernel requires.
+            For global methods, unknown entries of a matrix (NaN, None, masked) are replaced by the column mean, which
+            is neutral.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts, of global methods, "fda" and "mmc"; the others look at neighbors.
+            Sample weights, for global methods, "fda" and "mmc". The other methods depend on neighbors and do not
+            support weights.
 
         Returns
         -------
@@ -183,7 +188,7 @@ class TraceEmbedding(IncrementalProjection):
         Raises
         ------
         UserError
-            For a parameter that the method does not use, and for rows and outputs that do not fit together.
+            If a parameter is set that the method does not use, or if rows and outputs do not match.
         """
         return self._fit(X, y, sample_weight)
 
@@ -214,13 +219,13 @@ class TraceEmbedding(IncrementalProjection):
         self._learn_at_most(k, lambda k: learn(entry, chosen, data, k))
 
     def _learn_at_most(self, k: int, learn: Callable[[int], None]) -> None:
-        """Learn k directions, or fewer if classes have fewer."""
+        """Fit k directions, or fewer if the classes determine fewer."""
         try:
             learn(k)
         except TooFewDirections as found:
             if getattr(self, "multilabel_", True):
                 raise
-            # classes have one direction less than there are classes, whatever else a method asks of them
+            # The number of directions is at most the number of classes minus one.
             learn(self._fewer("n_components", k, found.rank))
 
     @property
@@ -243,7 +248,7 @@ class TraceEmbedding(IncrementalProjection):
         self._learn_at_most(k, lambda k: self._keep(learn(k)))
 
     def _learn_global(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
-        """The methods that know the samples by their kernel and their labels alone."""
+        """Fit a global method, which depends on the samples only by kernel and labels."""
         (view, source), labels, weights = data.only, data.Y, data.often
         if data.known is not None:
             labels = np.where(data.known, labels, data.frequency)
@@ -257,13 +262,13 @@ class TraceEmbedding(IncrementalProjection):
             self._fit_decoder(view, source, labels, weights)
 
     def _learn_rows(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
-        """The methods that look at the rows: neighbor graphs, classes of samples (which alone have weights)."""
+        """Fit a method that needs the rows, for neighbor graphs or for the scatter of classes."""
         (view, source), Y, weights, carried = data.only, data.Y, data.often, None
         if entry.labels:
             carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
-            """The problem, and the samples that it is about (None: all)."""
+            """Return the problem and the indices of its samples, or None for all samples."""
             samples, index = TraceSamples(rows.shape[0], rows, carried, center=entry.center), None
             if entry.family == "supervised":
                 samples, index = samples.labeled()
@@ -288,7 +293,7 @@ class TraceEmbedding(IncrementalProjection):
 
     @property
     def _decodes(self) -> bool:
-        """Methods that learn from outputs, and leave a function of new rows."""
+        """Whether the method is supervised and can predict the outputs of new rows."""
         entry = METHODS.get(self.method)
         return entry is not None and entry.labels and not entry.direct and self.label_kernel in (None, "linear")
 
@@ -299,7 +304,7 @@ class TraceEmbedding(IncrementalProjection):
         self.n_iter_ = 1
 
     def transform(self, X: Inputs) -> np.ndarray:
-        """Give samples their coordinates, worked out block by block.
+        """Compute the coordinates of samples, by blocks of rows.
 
         Parameters
         ----------
@@ -314,7 +319,7 @@ class TraceEmbedding(IncrementalProjection):
         Raises
         ------
         UserError
-            For direct methods, which embed the samples of fit alone.
+            If the method is direct, because it embeds only the samples of `fit`.
         """
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
