@@ -90,6 +90,9 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	# wordings that are never right in prose
+	! git grep -nwE 'anew|what is left' -- '*.md' '*.py'
+	! git grep -nE '(^|[ (])\.[0-9]' -- '*.md'
 
 pyright: venv
 	# needs Node; what a user writes with the public names has no type error

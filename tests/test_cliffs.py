@@ -123,7 +123,7 @@ CLIFFS = {
         "rows of a further fit: three of four below, so many above",
         225,
         lambda: loss(KGHA(ridge=0.5)),
-        0.05,  # samples are dealt out anew where there is one less
+        0.05,  # samples are assigned to folds again if there is one less
     ),
     "decide.out_of_fold.FEW_ROWS": (
         "held-out scores of all rows by folds below, of some rows by one fit above",
@@ -138,7 +138,7 @@ CLIFFS = {
         1e-7,
     ),
     "methods.shared_fits._EXPONENTS": (
-        "bytes of exponents that are kept below, made anew above",
+        "bytes of exponents that are kept below, computed again above",
         4 * 20 * N * N // 15,
         lambda: swept(MultiViewRidge(KERNEL, approximation=Nystrom(rank=20)), {"bandwidth": [0.5, 1.0, 2.0]}),
         1e-4,

@@ -85,7 +85,7 @@ def test_an_index_is_read_in_place_of_the_samples_and_made_anew_for_others(annot
         assert [entry["sample"] for entry in found] == [entry["sample"] for entry in plain[expected]]
         np.testing.assert_allclose(*([e["value"] for e in part] for part in (found, plain[expected])), atol=2e-6)
     written = (index / "zarr.json").stat().st_mtime_ns
-    assert "made anew" not in run(*given, "train", "--index", index).stderr
+    assert "computed again" not in run(*given, "train", "--index", index).stderr
     assert (index / "zarr.json").stat().st_mtime_ns == written
     assert "other samples and is computed again" in run(*given, "all", "--index", index).stderr
     other = ("--labels", "sky") if asked[0] == "--sample" else ("--sample", "scene-00009.jpg")

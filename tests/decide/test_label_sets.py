@@ -376,7 +376,7 @@ def test_batches_learn_label_sets_of_what_they_bring(problem):
 
 
 def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
-    """They know nothing of labels, and finding landmarks anew took longer than all else of the further fit."""
+    """They do not depend on labels, and finding landmarks again took longer than the rest of the additional fit."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 4))
     Y = (X @ rng.normal(size=(4, 3)) > 0.5).astype(np.uint8)

@@ -1144,7 +1144,7 @@ def test_labels_without_a_signal_come_out_as_chance(name, tmp_path):
     if hasattr(best, "held_out_votes_"):
         for scores in (best.held_out_scores_, best.held_out_votes_):
             assert abs(roc_auc_score(Y, scores) - 0.5) < 3 * chance(Y, 1)
-    elif hasattr(best, "held_out_scores_"):  # what is left out pulls the mean of the others away from it
+    elif hasattr(best, "held_out_scores_"):  # leaving out a sample moves the mean of the others away from it
         assert roc_auc_score(Y, best.held_out_scores_) < 0.5 + 3 * chance(Y, 1)
     best.save(str(tmp_path / "m.zarr"))
     Samples({"x": X}, Y).write(str(tmp_path / "s.zarr"))
