@@ -63,7 +63,7 @@ _SWEEP_STEPS, _SWEEP_RESIDUAL = 4, 3e-3
 
 
 def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Coefficients and offset of the mean function of the views, of the low-rank engine."""
+    """Average the functions of all views of a low-rank fit; return their coefficients and offset."""
     views, share = cast(Mapping[str, FactorView], problem.views), 1 / len(problem.views)
     mean = {name: coefficients[name] * share for name in views}
     return mean, np.sum([view.offset(mean[name]) for name, view in views.items()], axis=0)
