@@ -272,7 +272,8 @@ class OutputSVR(Annotator):
             return with_unknown(views, *check_partial_labels(self, labels, n), weights)
         for name in ("classes_", "label_names_", "label_dtype_"):
             self.__dict__.pop(name, None)
-        outputs, flat, names = check_outputs(y, n, unknown=np.ndim(y) == 2)
+        dimensions = y.ndim if hasattr(y, "ndim") else np.asarray(y).ndim
+        outputs, flat, names = check_outputs(y, n, unknown=dimensions == 2)
         self.outputs_, self.multilabel_ = RealOutputs.plain(outputs.shape[1], flat), True
         if names is not None:
             self.label_names_ = names

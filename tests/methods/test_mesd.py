@@ -309,7 +309,7 @@ def test_classes_of_fewer_members_than_neighbors_take_what_they_have():
 
 
 OF_NEIGHBORS = [f"check_sample_weights_{what}" for what in ("list", "not_overwritten")]
-OF_NEIGHBORS += ["check_classifiers_one_label_sample_weights"]
+OF_NEIGHBORS += ["check_classifiers_one_label_sample_weights", "check_class_weight_classifiers"]
 OF_NEIGHBORS += [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
