@@ -66,7 +66,7 @@ def _flags(option: Any) -> str:
 
 
 def _entries(rows: Sequence[tuple[str, str]], left: int, width: int) -> list[str]:
-    """Format names with texts in two columns; a text that is too long continues below."""
+    """Format pairs (name, text) in two columns; long texts wrap within the second column."""
     lines = []
     for name, text in rows:
         first, *more = textwrap.wrap(text, width - left - 4, break_on_hyphens=False) or [""]

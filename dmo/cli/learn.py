@@ -279,7 +279,7 @@ def _table(result: Any) -> None:
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
-    """Summarize the best candidate in words."""
+    """Describe the best hyperparameter candidate in one line."""
     mean, metric = record["best"]["mean"], record["metric"]
     shown = workflows.fitting.shown_score(metric, mean)
     score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"

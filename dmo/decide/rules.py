@@ -469,7 +469,7 @@ def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
     """
     order = -np.sort(-p, axis=1)
     first, total = order[:, 0], order.sum(axis=1)
-    # Labels are not predicted if their probability is far below half of the expected score of the first label alone.
+    # A label is not predicted if its probability is far below half of the expected score of the best single label.
     most = max(1, int((order >= 0.5 * (first / (2 + total))[:, None]).sum(axis=1).max()))
     expected = np.stack(list(_expected(order, metric, most)), axis=1)
     counts = np.arange(metric != "jaccard", most + 1)  # For "jaccard", the first score is for the empty set.

@@ -110,7 +110,7 @@ class KernelExpansion(KeepsRows):
     def from_arrays(
         cls, arrays: Mapping[str, Any], meta: Mapping[str, Any], sources: Mapping[str, Rows]
     ) -> KernelExpansion:
-        """Restore the expansion from the output of `to_arrays`."""
+        """Restore the function from the output of `to_arrays`."""
         kernel = MultiKernel.from_dict(meta["kernel"])
         used = {name: sources[name] for name in kernel.kernels}
         return cls(kernel, used, arrays["coefficients"], arrays["offset"], np.dtype(meta["dtype"]))
@@ -246,7 +246,7 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """Restore the expansion from the output of `to_arrays`."""
+        """Restore the function from the output of `to_arrays`."""
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -286,7 +286,7 @@ class LinearExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """Restore the expansion from the output of `to_arrays`."""
+        """Restore the function from the output of `to_arrays`."""
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 

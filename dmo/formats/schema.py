@@ -667,7 +667,7 @@ def _decided(where: str, name: str, cells: pa.Array, schema: Schema, forced: str
 
 
 def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[str], decimal: str) -> None:
-    """Raise DataError for text that is not a category: invalid numbers, dates, free text, lists or identifiers."""
+    """Raise DataError if a text column is not categorical, such as dates, free text, lists or identifiers."""
     known = codes[codes >= 0]
     counts = np.bincount(known, minlength=len(texts))
     padded = [re.match(_PADDED, text) is not None for text in texts]

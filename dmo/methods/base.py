@@ -112,7 +112,7 @@ class Estimator(Named, Persistent, Parametrized):
         return Data.of(views, weights=weights, passive=True)
 
     def _learn(self, data: Data) -> LeftOut | None:
-        """Solve the equations of the method, store its functions, and return held-out scores or None."""
+        """Fit the model and return held-out scores, or None if the method has none."""
         raise NotImplementedError
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:

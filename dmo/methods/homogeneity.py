@@ -1,4 +1,4 @@
-"""Homogeneity analysis, and the base class of KGHA and multiple-set CCA: an embedding from averaged smoothers."""
+"""Homogeneity analysis, and the base class of KGHA and multiple-set CCA, which embed samples by averaged smoothers."""
 
 from __future__ import annotations
 

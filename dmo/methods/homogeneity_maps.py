@@ -9,7 +9,7 @@ are found in the block Krylov space of the labels.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -40,7 +40,7 @@ class LabelSubspace:
     """Block Krylov space of the labels for given ridges, which is the same for every balance."""
 
     # With M = (w T + H_Y) / total, where T is the part of the views, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}. H_Y is
-    # zero except in the first block. Vectors are S v in stacked columns S, or v themselves.
+    # zero except in the first block.
     #
     # Numerics: blocks are orthonormalized by their Gram matrix. This is repeated if the first result is inaccurate
     # because some directions are close to floating-point error. T times a block is projected on the other blocks, twice
@@ -48,74 +48,54 @@ class LabelSubspace:
     # that can be measured. The residual of a Ritz pair is the part of T times the last block outside of the basis,
     # because T maps all earlier blocks into the basis.
 
-    views: LinearMap  # image (S'S v, or v) -> the vectors of T
-    inner: LinearMap | None  # v -> S'S v, or None if vectors are v themselves
+    views: LinearMap  # v -> T v
     count: int  # number of views in T
-    support: slice  # rows in which the first block is nonzero
-    blocks: tuple[np.ndarray, ...]  # (r, q): the basis, orthonormal in S'S; only the rows `support` of the first block
-    images: tuple[np.ndarray, ...]  # (r, q): S'S times the blocks
+    blocks: tuple[np.ndarray, ...]  # (n, q): the orthonormal basis
     labels: np.ndarray  # (q, q): H_Y projected on the first block
     projected: np.ndarray  # (m, m): T projected on the basis
-    beyond: np.ndarray  # (r, last): part of T times the last block that is outside of the basis
-    beyond_image: np.ndarray  # (r, last): S'S times `beyond`
+    beyond: np.ndarray  # (n, last): part of T times the last block that is outside of the basis
     gap: np.ndarray  # (last, last): Gram matrix of `beyond`
 
     @classmethod
-    def of(
-        cls,
-        views: LinearMap,
-        inner: LinearMap | None,
-        count: int,
-        first: np.ndarray,
-        image: np.ndarray,
-        labels: np.ndarray,
-        support: slice = slice(None),
-    ) -> LabelSubspace:
-        """Create the space with a single block, the labels.
+    def of(cls, views: LinearMap, count: int, first: np.ndarray, labels: np.ndarray) -> LabelSubspace:
+        """Create the space with a single block, the orthonormalized labels.
 
-        first, image (r, q)
+        first (n, q); labels (q, q)
         """
         none = np.zeros((0, 0))
-        return cls(views, inner, count, support, (), (), labels, none, none, none, none)._with(first, image)
+        return cls(views, count, (), labels, none, none, none)._with(first)
 
     def longer(self) -> LabelSubspace:
         """Add one block: the part of T times the last block that is outside of the basis."""
-        block, image, gap = self.beyond, self.beyond_image, self.gap
+        block, gap = self.beyond, self.gap
         projected = self.projected[:, -len(gap) :]
         most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
         if np.linalg.eigvalsh(gap)[0] < _LOST * most:
-            left = np.vstack([other.T @ block for other in self.images])
-            alias, block = image is block, self._less(block.copy(), left)
-            image = block if alias else image - self.image(left)
-            gap = block.T @ image
-        return self._with(*orthonormal(block, image, (gap + gap.T) / 2))
+            block = block - self.vectors(np.vstack([other.T @ block for other in self.blocks]))
+            gap = block.T @ block
+        return self._with(orthonormal(block, (gap + gap.T) / 2))
 
-    def _with(self, block: np.ndarray, image: np.ndarray) -> LabelSubspace:
+    def _with(self, block: np.ndarray) -> LabelSubspace:
         """Return the space with an additional orthonormal block."""
-        found = replace(self, blocks=(*self.blocks, block), images=(*self.images, image))
-        old, beyond = len(self.projected), self.views(image)
-        column = np.vstack([own.T @ beyond for own in found.images])
-        T = np.zeros((old + image.shape[1],) * 2)
+        found = replace(self, blocks=(*self.blocks, block))
+        old, beyond = len(self.projected), self.views(block)
+        column = np.vstack([own.T @ beyond for own in found.blocks])
+        T = np.zeros((old + block.shape[1],) * 2)
         T[:old, :old], T[:, old:], T[old:] = self.projected, column, column.T
-        beyond = found._less(beyond, column)
-        beyond_image = beyond if self.inner is None else self.inner(beyond)
-        gap = beyond.T @ beyond_image
-        return replace(found, projected=(T + T.T) / 2, beyond=beyond, beyond_image=beyond_image, gap=(gap + gap.T) / 2)
+        beyond = beyond - found.vectors(column)
+        gap = beyond.T @ beyond
+        return replace(found, projected=(T + T.T) / 2, beyond=beyond, gap=(gap + gap.T) / 2)
 
-    def _less(self, vectors: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Subtract the vectors of the basis with these coordinates (m x k) in place."""
-        for number, (block, part) in enumerate(_paired(self.blocks, coordinates)):
-            vectors[slice(None) if number else self.support] -= block @ part
-        return vectors
+    def vectors(self, coordinates: np.ndarray) -> np.ndarray:
+        """Compute the vectors with these coordinates in the basis, or in its first blocks.
 
-    def image(self, coordinates: np.ndarray) -> np.ndarray:
-        """Compute S'S times vectors of the basis.
-
-        coordinates (m, k) -> (r, k)
+        coordinates (m, k) -> (n, k)
         """
-        found = np.zeros((len(self.images[0]), coordinates.shape[1]))
-        for image, part in _paired(self.images, coordinates):
-            found += image @ part
+        found, start = np.zeros((len(self.blocks[0]), coordinates.shape[1])), 0
+        for block in self.blocks:
+            if start < len(coordinates):
+                found += block @ coordinates[start : start + block.shape[1]]
+            start += block.shape[1]
         return found
 
     @property
@@ -148,32 +128,19 @@ class LabelSubspace:
             space = space.longer()
 
 
-def _paired(blocks: Sequence[np.ndarray], coordinates: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield each block with its rows of the coordinates, as long as there are rows."""
-    start = 0
-    for block in blocks:
-        if start < len(coordinates):
-            yield block, coordinates[start : start + block.shape[1]]
-        start += block.shape[1]
+def orthonormal(block: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    """Combine columns so that their Gram matrix becomes the identity.
 
-
-def orthonormal(block: np.ndarray, image: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combine columns and their images so that their Gram matrix becomes the identity.
-
-    block (r, q); image (s, q); gram (q, q) -> block (r, p); image (s, p)
+    block (n, q); gram (q, q) -> (n, p)
     """
     for _ in range(2):
         values, vectors = np.linalg.eigh(gram)
         keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
-        turn = vectors[:, keep] / np.sqrt(values[keep])
-        alias = image is block
-        block = block @ turn
-        image = block if alias else image @ turn
-        gram = block.T @ image
-        gram = (gram + gram.T) / 2
+        block = block @ (vectors[:, keep] / np.sqrt(values[keep]))
+        gram = block.T @ block
         if abs(gram - np.eye(len(gram))).max(initial=0.0) < _STRAIGHT:
             break
-    return block, image
+    return block
 
 
 _CUTOFF = 1e-8  # singular values of the loadings, relative to the largest, that are noise
@@ -450,7 +417,7 @@ class SharedKrylov:
         pairs = self.coordinates(key, views, labels, balance, k, tol)
         if pairs is not None:
             assert self._last is not None
-            return replace(pairs, vectors=fix_signs(self._last[1].image(pairs.vectors)))
+            return replace(pairs, vectors=self._last[1].vectors(pairs.vectors))
         apply = HomogeneityMap([*views, labels], [balance] * len(views) + [1.0])
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
@@ -458,4 +425,4 @@ class SharedKrylov:
         """Create the space of the centered labels, with T = H [sum_j H_j] H; H_Y is applied to centered columns."""
         mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
         projected = start.T @ labels(start)
-        return LabelSubspace.of(lambda B: len(views) * mean(B), None, len(views), start, start, projected)
+        return LabelSubspace.of(lambda B: len(views) * mean(B), len(views), start, projected)

@@ -81,7 +81,7 @@ class Incremental(Estimator):
         return super()._data(X, y, sample_weight)
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        """Fit the model from the moments of all rows."""
+        """Fit the model from the moments (counts, sums and Gram matrix) of all rows."""
         raise NotImplementedError
 
     @available_if(_can_add)

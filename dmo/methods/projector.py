@@ -402,7 +402,7 @@ def _decoded(task: Task, moments: Moments, done: Projected, learn: Learner | Non
 
 
 def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
-    """Split the group LABELS into two: the `first` columns as `name`, and the others as `rest`."""
+    """Split the columns of the group LABELS: the first `first` columns become the group `name`, the others `rest`."""
     widths: dict[str, int] = {}
     for group, width in moments.widths.items():
         widths |= {group: width} if group != LABELS else {name: first, rest: width - first}

@@ -288,7 +288,7 @@ class OutputSVR(Annotator):
         self._solve(*self._pose(data), None)
 
     def _pose(self, data: Data) -> tuple[Problem, Factors, KernelSystem]:
-        """Build the problem and its kernel; labels are -1 and +1, and two classes are one output."""
+        """Build the problem and its kernel; labels are coded as -1 and +1, and two classes as one output column."""
         data = complete_labels(data, self.kernel, self.approximation, self.random_state)
         views, Y, weights = data.views, data.Y, data.often
         if self.outputs_ is None:

@@ -316,7 +316,7 @@ class _Iteration:
         """Compute |F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
-        # If the bias alone fits all outputs, both denominators vanish and the ratios would never become small.
+        # If the bias alone fits all outputs, both relative residuals have a denominator of 0 and never become small.
         least = 1e-6 * float(np.linalg.norm(self.problem.targets))
         dual = max(float(np.linalg.norm(self.A)), self.rho * least)
         return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)

@@ -356,7 +356,7 @@ def tune(
 
 def default_grid(kind: str, training: Training, metric: str | None, decoded: bool) -> dict[str, Sequence[Any]]:
     """Return the candidates of a class that apply to the training samples; `decoded` if a decoder is chosen."""
-    # Regression targets, and labels that a decoder ranks, are not divided by frequencies.
+    # Scores of regression targets, and of labels that a decoder ranks, are not divided by label frequencies.
     decoded = decoded or are_real(training.Y) or metric in SET_METRICS
     excluded = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in training.views.values()):
