@@ -9,6 +9,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["DMO_DATA"] = ""
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
+from numpydoc.xref import DEFAULT_LINKS
+from public_names import public_names
+
 import dmo
 
 project = "dmo"
@@ -25,6 +28,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "commands",
     "guides",
+    "mathml",
     "public_names",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "**/GALLERY_HEADER.rst"]
@@ -32,13 +36,18 @@ templates_path = ["_templates"]
 nitpicky = False
 suppress_warnings = ["config.cache"]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+html_math_renderer = "mathml"
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
-numpydoc_xref_param_type = False
+DEFAULT_LINKS.clear()  # links of other projects need their inventories, which would be downloaded
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"  # link only the public names of dmo
+numpydoc_xref_aliases = {name: f"{package}.{name}" for name, package in public_names().items()}
+default_role = "py:obj"  # a public name in backticks becomes a link, any other text becomes code
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

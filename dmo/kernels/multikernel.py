@@ -30,7 +30,7 @@ Combine = Literal["sum", "product"]
 
 @dataclass(eq=False, repr=False)
 class ProductKernel(ParameterObject):
-    """Kernel exp(-gamma sum_v w_v d_v), where d_v is a view's distance divided by its mean over the training samples.
+    r"""Kernel exp(-gamma sum_v w_v d_v), where d_v is a view's distance divided by its mean over the training samples.
 
     kernel="product" of an estimator such as `KGHA` selects this kernel with its defaults.
 
@@ -45,6 +45,14 @@ class ProductKernel(ParameterObject):
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
         Weights w_v, scaled to sum 1. None: equal weights. "tagprop" and "alignment" are learned as in
         `MultiViewRidge`.
+
+    Notes
+    -----
+    The value of two samples is
+
+    .. math:: k(x, z) = \exp\Big(-\gamma \sum_v w_v\, d_v(x_v, z_v)\Big),
+
+    where d_v is the distance in view v divided by its mean over the training samples, and w_v is the weight of the view.
 
     Examples
     --------

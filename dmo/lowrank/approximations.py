@@ -276,7 +276,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
 
 @parametrized
 class Nystrom(_Approximation):
-    """Nystrom approximation of a kernel from its values at landmarks.
+    r"""Nystrom approximation of a kernel from its values at landmarks.
 
     Parameters
     ----------
@@ -312,6 +312,12 @@ class Nystrom(_Approximation):
         The fitted map.
     error_ : dict
         Estimated errors, see `dmo.lowrank.sampled_error`.
+
+    Notes
+    -----
+    With the kernel values C (n x m) between samples and m landmarks, and W (m x m) between landmarks,
+
+    .. math:: K \approx C W^{+} C'.
 
     References
     ----------
@@ -365,7 +371,7 @@ class Nystrom(_Approximation):
 
 @parametrized
 class Meka(_Approximation):
-    """Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and links between clusters.
+    r"""Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and links between clusters.
 
     Parameters
     ----------
@@ -399,6 +405,14 @@ class Meka(_Approximation):
         The fitted map.
     error_ : dict
         Estimated errors, see `dmo.lowrank.sampled_error`.
+
+    Notes
+    -----
+    The kernel block of the clusters s and t is approximated by
+
+    .. math:: K^{(s,t)} \approx W_s L_{st} W_t',
+
+    where W_s is the basis of cluster s, and the matrix L_st links two clusters.
 
     References
     ----------

@@ -391,10 +391,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
 @parametrized
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Homogeneity analysis: one space for the samples and the categories of J categorical columns.
+    r"""Homogeneity analysis: one space for the samples and the categories of J categorical columns.
 
-    Object scores are the leading eigenvectors of H [mean_j G_j (G_j'G_j)^-1 G_j'] H with indicator matrices G_j. A
-    category has the mean coordinates of its samples, and a new sample the mean coordinates of its categories. The
+    A category has the mean coordinates of its samples, and a new sample has the mean coordinates of its categories. The
     eigenvalues equal those of multiple correspondence analysis of the indicator matrix.
 
     Parameters
@@ -424,6 +423,14 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Number of dimensions.
     n_iter_ : int
         Number of steps.
+
+    Notes
+    -----
+    The object scores are the leading eigenvectors of
+
+    .. math:: H \Big[ \tfrac{1}{J} \sum_j G_j (G_j' G_j)^{-1} G_j' \Big] H,
+
+    where G_j is the indicator matrix (samples x categories) of column j, and H is the centering matrix.
 
     References
     ----------

@@ -77,11 +77,10 @@ def _class_directions(Y: np.ndarray) -> int:
 
 @parametrized
 class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
-    """Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
+    r"""Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
 
-    The embedding X (n x p) consists of the leading eigenvectors of
-    M = H [balance * sum_j K_j (K_j + c_j I)^-1 + K_Y (K_Y + c I)^-1] H. New samples have the coordinates
-    X_hat = mean_j K_j(x) alpha_j and the label scores X_hat pinv(Y'alpha_Y).
+    KGHA learns one embedding that all views and the labels share. New samples are embedded by one kernel ridge regression
+    per view, averaged over the views. A linear decoder maps the embedding to label scores.
 
     Parameters
     ----------
@@ -144,6 +143,20 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         Function from raw scores to the scores that select labels.
     classes_ : ndarray of shape (L,)
         Classes or label names.
+
+    Notes
+    -----
+    The embedding X (n x p) consists of the leading eigenvectors of a weighted sum of kernel smoothers,
+
+    .. math::
+        M = H \Big[ \lambda \sum_j K_j (K_j + c_j I)^{-1} + K_Y (K_Y + c I)^{-1} \Big] H,
+
+    where K_j is the kernel of view j with ridge c_j, K_Y = Y Y' is the kernel of the labels with ridge c, lambda is
+    `balance`, and H centers. With the coefficients alpha_j = (K_j + c_j I)^-1 X, a new sample x has the coordinates and
+    label scores
+
+    .. math::
+        \hat x = \tfrac{1}{V} \sum_j K_j(x)\, \alpha_j, \qquad \hat y = \hat x\, (Y' \alpha_Y)^{+}.
 
     References
     ----------

@@ -159,11 +159,9 @@ def _axes(rest: np.ndarray, count: int) -> np.ndarray:
 
 @parametrized
 class LLTSVR(OutputSVR):
-    """Support vector regression on the output manifold, with a loss in the local frame of each output.
+    r"""Support vector regression on the output manifold, with a loss in the local frame of each output.
 
-    The objective is 1/2 sum_j |f_j|^2 + C sum_i sum_j l(u_ij' (f(x_i) - y_i)), where f_j is a function in the kernel
-    space plus a bias. The local frame u_i1 .. u_iL contains the left singular vectors of the centered outputs nearest
-    to y_i.
+    Residuals are measured in a local frame of each training output, which follows the manifold of the outputs.
 
     Parameters
     ----------
@@ -220,6 +218,15 @@ class LLTSVR(OutputSVR):
         Number of factorizations of the kernel matrix, one per penalty of the solver.
     frame_ranks_ : ndarray of shape (n,) or None
         Number of directions that each neighborhood spans, or None with frame="identity" or a single output.
+
+    Notes
+    -----
+    The functions f_1, ..., f_L minimize
+
+    .. math:: \tfrac12 \sum_j \|f_j\|^2 + C \sum_i \sum_j \ell\big(u_{ij}' (f(x_i) - y_i)\big),
+
+    where l is `loss`, f_j is a function in the kernel space plus a bias, and the local frame u_i1, ..., u_iL contains the
+    left singular vectors of the centered outputs nearest to y_i.
 
     References
     ----------

@@ -157,12 +157,13 @@ _ALL = 4000  # maximum number of samples for a graph of all pairs
 
 @parametrized
 class MOPE(DecodingProjection):
-    """Multi-output proximity-based embedding: max tr(Z' Psi Z), Psi of label proximities and feature weights.
+    r"""Multi-output proximity-based embedding of samples with one or several labels.
 
-    Unlabeled samples (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all samples. They only affect
-    the unsupervised term, and they are embedded like new samples. With `center`, the supervised term is centered at the
-    mean of the labeled samples; except in the kernel form, its part Z_l'Z_l of the constraint on Z is centered there as
-    well.
+    Samples with a high combined proximity of labels and features have similar coordinates.
+
+    Unlabeled samples (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all samples. They only affect the
+    unsupervised term, and they are embedded like new samples. With `center`, the supervised term is centered at the mean
+    of the labeled samples. The constraint on Z is centered there as well, except in the kernel form.
 
     Parameters
     ----------
@@ -213,6 +214,14 @@ class MOPE(DecodingProjection):
         Proximities Psi.
     n_iter_ : int
         Number of iterations.
+
+    Notes
+    -----
+    The coordinates Z of the samples solve
+
+    .. math:: \max_Z \; \mathrm{tr}(Z' \Psi Z),
+
+    where Psi (n x n) combines proximities of the labels with weights from the features, and the scale of Z is constrained.
 
     References
     ----------

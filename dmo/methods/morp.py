@@ -111,10 +111,9 @@ class RegularizedProjection(IncrementalProjection):
 
 @parametrized
 class MORP(RegularizedProjection):
-    """Multi-output regularized projection, with few features that represent the inputs and predict all outputs.
+    r"""Multi-output regularized projection, with few features that represent the inputs and predict all outputs.
 
-    The features are the leading eigenvectors of C = (1 - mixing) K + mixing (tr K / tr K_Y) K_Y, extended to functions
-    of new inputs. K is a kernel of the inputs, and K_Y is a kernel of the outputs. mixing = 0 is kernel PCA.
+    The features are linear functions of a kernel of the inputs, so that new samples can be projected.
 
     Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same
     kernel predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
@@ -168,6 +167,15 @@ class MORP(RegularizedProjection):
         Offset of the decoder.
     n_iter_ : int
         Number of block steps of the eigensolver.
+
+    Notes
+    -----
+    The features approximate the leading eigenvectors of
+
+    .. math:: C = (1 - \beta) K + \beta \frac{\mathrm{tr} K}{\mathrm{tr} K_Y} K_Y,
+
+    where K is a kernel of the inputs, K_Y is a kernel of the outputs, and beta is `mixing`. With mixing = 0, MORP is kernel
+    PCA.
 
     References
     ----------
@@ -233,12 +241,11 @@ class MORP(RegularizedProjection):
 
 @parametrized
 class MLSI(RegularizedProjection):
-    """Multi-label informed latent semantic indexing, with few directions of word space that reflect the labels.
+    r"""Multi-label informed latent semantic indexing, with few directions of word space that reflect the labels.
 
-    The directions are linear functions of the words that approximate the leading eigenvectors of
-    C = (1 - mixing) X X' + mixing (tr X X' / tr Y Y') Y Y'. Nothing is centered, and sparse rows stay sparse. mixing =
-    0 is latent semantic indexing. Unknown entries of a label matrix are imputed by a ridge regression of each label,
-    fitted on the documents in which the label is known.
+    The directions are linear functions of the words. Features are not centered, and sparse rows stay sparse. Unknown
+    entries of a label matrix are imputed by a ridge regression of each label, fitted on the documents in which the label
+    is known.
 
     Parameters
     ----------
@@ -296,6 +303,14 @@ class MLSI(RegularizedProjection):
         Offset of the decoder.
     n_iter_ : int
         Number of block steps of the eigensolver.
+
+    Notes
+    -----
+    The projected documents approximate the leading eigenvectors of
+
+    .. math:: C = (1 - \beta) X X' + \beta \frac{\mathrm{tr} X X'}{\mathrm{tr} Y Y'} Y Y',
+
+    where X contains the words, Y the labels, and beta is `mixing`. With mixing = 0, MLSI is latent semantic indexing.
 
     References
     ----------

@@ -24,10 +24,10 @@ from dmo.parameters import parametrized
 
 @parametrized
 class MultiSetCCA(Incremental, HomogeneityEmbedding):
-    """Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best (MAXVAR).
+    r"""Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best.
 
-    The embedding consists of the leading eigenvectors of H [mean_j K_j (K_j + c_j I)^-1] H. With kernel="linear", it is
-    linear CCA. If the ridge goes to 0, its eigenvalues are those of generalized CCA divided by the number of views.
+    The views are projected to one common space (the MAXVAR criterion). With kernel="linear", this is linear CCA. As the
+    ridge goes to 0, the eigenvalues converge to those of generalized CCA divided by the number of views.
 
     Parameters
     ----------
@@ -63,6 +63,14 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
         Number of dimensions.
     expansions_ : dict of str to Expansion
         Fitted function of each view.
+
+    Notes
+    -----
+    The embedding consists of the leading eigenvectors of
+
+    .. math:: H \Big[ \tfrac{1}{V} \sum_j K_j (K_j + c_j I)^{-1} \Big] H,
+
+    where K_j is the kernel of view j, c_j its ridge, V the number of views, and H the centering matrix.
 
     References
     ----------

@@ -134,9 +134,10 @@ def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
 
 @parametrized
 class MultiViewRidge(Incremental, SharedFits):
-    """Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
+    r"""Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
 
-    Scores are K(x) (K + c I)^-1 Y, with one kernel that combines the views, or averaged over one regression per view.
+    With kernel="linear", the method is called r-MLR in the KGHA paper, otherwise r-KMLR. Either one kernel combines the
+    views, or one regression is fitted per view and their scores are averaged.
 
     Parameters
     ----------
@@ -200,6 +201,15 @@ class MultiViewRidge(Incremental, SharedFits):
         Classes or label names.
     coef_ : ndarray of shape (L, d), (1, d) or (d,)
         Coefficients for one view with kernel="linear"; the intercept is `intercept_`.
+
+    Notes
+    -----
+    The scores of a new sample x are
+
+    .. math:: f(x) = K(x) (K + c I)^{-1} Y,
+
+    where K is the kernel matrix of the training samples, K(x) contains their kernel values with x, c is the ridge, and Y
+    contains the labels.
 
     References
     ----------

@@ -45,7 +45,7 @@ _BY_SAMPLE = ("hsic-1", "hsl-1", "hsl-2", "hsl-3")
 
 @parametrized
 class TraceEmbedding(IncrementalProjection):
-    """Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
+    r"""Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
 
     The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read
     all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have only `fit_transform`,
@@ -104,6 +104,14 @@ class TraceEmbedding(IncrementalProjection):
         Coordinates of the training samples. It is missing if the fit does not compute them.
     n_iter_ : int
         Number of block steps of the eigensolver.
+
+    Notes
+    -----
+    The projection W of the features X solves
+
+    .. math:: \max_W \; \mathrm{tr}(W' A W) \quad \text{subject to} \quad W' B W = I,
+
+    where the matrices A and B depend on the method; the catalog of embeddings lists them.
 
     References
     ----------

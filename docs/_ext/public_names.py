@@ -1,4 +1,4 @@
-"""The reference of the Python names: one page for each public package, from its `__all__`, in the order of the table."""
+"""Write one reference page per public package from its `__all__`, and link public names."""
 
 import importlib
 import inspect
@@ -9,10 +9,10 @@ from typing import Any
 FOLDER = "reference/python"
 PACKAGES = {
     "dmo": "Estimators, engines and approximations",
-    "dmo.selection": "Searching parameters",
+    "dmo.selection": "Selecting hyperparameters",
     "dmo.model_selection": "Splitting samples with many labels",
     "dmo.decoders": "Decoders",
-    "dmo.space": "What a space says of views and labels",
+    "dmo.space": "Interpreting the space of a model",
     "dmo.kernels": "Kernels",
     "dmo.lowrank": "Low-rank approximations",
     "dmo.graphs": "Neighbor graphs",
@@ -27,14 +27,37 @@ PACKAGES = {
 
 def setup(app: Any) -> dict[str, bool]:
     write_pages(app)  # before Sphinx looks for files
-    app.connect("autodoc-process-docstring", keep_marks, priority=600)  # after numpydoc
+    app.connect("autodoc-process-docstring", escape_marks, priority=600)  # after numpydoc
+    app.connect("missing-reference", link_name)
     return {"parallel_read_safe": True}
 
 
-def keep_marks(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """|x - y| is a norm, not a substitution of reStructuredText, and n_components_ no link."""
-    plain = re.compile(r"\||(?<=\w)_(?!\w)")
-    lines[:] = [line if "`" in line or ">>>" in line else plain.sub(r"\\\g<0>", line) for line in lines]
+def public_names() -> dict[str, str]:
+    """Return the package of each public name."""
+    packages = reversed(PACKAGES)  # names of `dmo` win
+    return {name: package for package in packages for name in importlib.import_module(package).__all__}
+
+
+def escape_marks(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Escape |x - y| (a norm, not a substitution) and n_components_ (a name, not a link), except in formulas."""
+    mark = re.compile(r"\||(?<=\w)_(?!\w)")
+    formula = False
+    for number, line in enumerate(lines):
+        if formula and line and not line.startswith(" "):
+            formula = False
+        formula = formula or line.startswith(".. math::")
+        if not formula and "`" not in line and ">>>" not in line:
+            lines[number] = mark.sub(r"\\\g<0>", line)
+
+
+def link_name(app: Any, env: Any, node: Any, text: Any) -> Any:
+    """Resolve a public name that is given without its package."""
+    name, _, rest = node["reftarget"].partition(".")
+    package = public_names().get(name)
+    if node.get("refdomain") != "py" or package is None or node["reftarget"].startswith("dmo"):
+        return None
+    target = ".".join(part for part in (package, name, rest) if part)
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, text)
 
 
 def write_pages(app: Any) -> None:
@@ -72,6 +95,6 @@ def _page(package: str, title: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Only where it differs, so that Sphinx reads again what has changed."""
+    """Write a file if its content changes; Sphinx reads only changed files again."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
