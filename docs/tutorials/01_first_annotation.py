@@ -2,9 +2,9 @@
 A first annotation
 ==================
 
-scikit-learn ships with images of handwritten digits. Here, four views describe each image. Fourteen labels name the
-digit and some of its properties ("even", "has a loop"). We learn a joint embedding of images and labels, plot it, use
-it for search, and annotate new images.
+This example uses the images of handwritten digits of scikit-learn. Each image has four views, and labels that name the
+digit and some of its properties, such as "even" and "has a loop". We fit a model that embeds images and labels, plot
+the embedding, search for similar images, and annotate new images.
 """
 
 import matplotlib.pyplot as plt
@@ -27,12 +27,14 @@ print("labels:", ", ".join(data.label_names))
 # Fit
 # ---
 #
-# Views are a dict of names and arrays with one row per sample. Labels are a 0/1 matrix, here a DataFrame whose columns
-# are named after the labels. :class:`dmo.KGHA` learns an embedding with a few components per sample. It also learns a
-# map from each view, and from the labels, to this embedding. All these maps agree as closely as possible.
+# The views are passed as a dict that maps the name of a view to an array with one row per sample. The labels are a
+# matrix of 0 and 1, here a DataFrame whose columns have the names of the labels. :class:`dmo.KGHA` learns an embedding
+# of the samples. It also learns functions that map each view, and the labels, to the embedding, so that the values of
+# all functions are as similar as possible.
 #
-# ``n_components=0.8`` requests 0.8 times as many components as there are labels. The labels are determined by the
-# digit, so the label matrix only has rank 9, and the embedding has nine components.
+# With ``n_components=0.8``, the number of components is 0.8 times the number of labels, but not larger than the rank of
+# the centered label matrix. The rank is 9, because the ten digits determine all labels. Therefore, the embedding has
+# nine components.
 
 model = dmo.KGHA(kernel="rbf", balance=1e-2, ridge=1e-1, n_components=0.8).fit(
     old, pd.DataFrame(data.Y[train], columns=data.label_names)
@@ -45,7 +47,7 @@ print("each image is represented by", Z.shape[1], "components")
 # -------------
 #
 # The plot shows the first two components of the test images, which were not used for training. Images of the same digit
-# form clusters. The model only used the labels; it had no information about which of them denote a digit.
+# form clusters, although the model does not know which of the labels are digits.
 
 digit = data.Y[test][:, :10].argmax(axis=1)
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
@@ -58,9 +60,9 @@ plt.show()
 # Labels
 # ------
 #
-# ``decision_function`` returns a score for each label. ``predict`` turns the scores into a set of labels, with one
-# threshold per label. The thresholds were learned from out-of-fold scores of the training samples. ``predict(...,
-# top=3)`` returns the three labels with the highest scores for each image.
+# ``decision_function`` returns a score for each label. ``predict`` returns the labels whose scores exceed a threshold.
+# The thresholds of the labels were learned from out-of-fold scores of the training samples. ``predict(..., top=3)``
+# returns the three labels with the highest scores for each image.
 
 sets = model.predict(new, as_names=True)
 for i in range(3):
@@ -68,8 +70,8 @@ for i in range(3):
     print("predicted:", ", ".join(sets[i]), "| true:", ", ".join(true))
 
 # %%
-# How accurate are these labels? The images are sorted by writer, so the test images are from other writers than the
-# training images.
+# We measure the accuracy of the labels on the test images. The images are sorted by writer, so that training and test
+# images are from different writers.
 
 S = model.decision_function(new)
 scores = annotation_scores(data.Y[test], S, top=3)
@@ -80,8 +82,8 @@ scores = annotation_scores(data.Y[test], ridge.decision_function(new), top=3)
 print(f"ridge regression:       precision {scores.precision:.3f}, recall {scores.recall:.3f}, F1 {scores.f1:.3f}")
 
 # %%
-# Ridge regression annotates about as well, but it does not learn an embedding. In an embedding, you can search for the
-# images most similar to a query image, based on all views and the labels at once:
+# The labels predicted by ridge regression are about as accurate, but ridge regression does not learn an embedding. In
+# an embedding, you can search for the images that are most similar to a query image, based on all views and the labels:
 
 unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
 asked = [3, 40, 200]
@@ -99,7 +101,7 @@ plt.show()
 # Save the model
 # --------------
 #
-# A saved model consists of arrays and JSON. Loading it does not run any code from the file.
+# A saved model consists of arrays and JSON. Loading a model does not execute any code from the file.
 
 model.save("digits.zarr")
 again = dmo.load("digits.zarr")

@@ -2,9 +2,9 @@
 Choosing an annotator
 =====================
 
-We compare several annotators, and two ways to turn their scores into labels, on one train/test split. An annotator
-computes scores of labels. A decoder decides which labels are predicted. It is learned from out-of-fold scores of the
-training samples.
+An annotator is an estimator that computes a score for each label of a sample. A decoder is a rule that selects labels
+from the scores. Decoders are learned from out-of-fold scores of the training samples. We compare several annotators,
+with and without a decoder, on a single split of the digits.
 """
 
 import time
@@ -26,8 +26,9 @@ new = {name: X[test] for name, X in data.views.items()}
 Y, truth = data.Y[train], data.Y[test]
 
 # %%
-# The best distance depends on the view. Use chi-square or L1 for histograms, and L2 for gray values. A product kernel
-# multiplies the kernels of the views, and ``weights="tagprop"`` learns the weight of each view.
+# The best distance depends on the view: use chi-square or L1 distances for histograms, and L2 distances for gray
+# values. A product kernel multiplies the kernels of the views. With ``weights="tagprop"``, the weights of the views are
+# learned by TagProp.
 
 distances = {"pixels": "l2", "gradients": "chi2", "fourier": "l2", "projections": "l1"}
 ridge = MultiViewRidge("product", distances=distances, weights="tagprop", ridge=0.03)
@@ -42,8 +43,8 @@ annotators = {
 }
 
 # %%
-# We fit each annotator twice: first without a decoder, then with the decision rule that is expected to maximize F1 if
-# every sample gets three labels.
+# We fit each annotator first without a decoder, and then with a decoder that predicts three labels per sample and
+# maximizes the expected F1.
 
 rows = []
 for name, annotator in annotators.items():
@@ -72,6 +73,6 @@ ax.set_title("Annotators and decoders on 597 new digits")
 plt.show()
 
 # %%
-# Digits are an easy data set. The differences between the better annotators are within the noise here. On photographs
-# with hundreds of labels they are significant: see :doc:`../explanation/corel5k` and :doc:`../explanation/figures` for
-# results on Corel5k.
+# The digits are an easy data set, so that the differences between the better annotators are not significant. On
+# photographs with hundreds of labels, the differences are significant: see :doc:`../explanation/corel5k` and
+# :doc:`../explanation/figures`.

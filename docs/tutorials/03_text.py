@@ -2,9 +2,9 @@
 Text: MLSI and LSI
 ==================
 
-Multi-label informed latent semantic indexing (MLSI) learns a few directions in word space that reflect the labels of
-documents. Latent semantic indexing (LSI) uses only the words. To show the difference, we generate documents from topics
-of which only some are labels. To work with your own texts, start with :doc:`../how-to/texts`.
+Latent semantic indexing (LSI) represents documents by a few components, which are computed from the words. Multi-label
+informed latent semantic indexing (MLSI) also uses the labels of the documents. To show the difference, we generate
+documents from 40 topics, of which only eight are labels. To work with your own texts, read :doc:`../how-to/texts`.
 """
 
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ old, new = slice(0, 800), slice(800, None)
 print(f"{n} documents, {X.nnz / n:.0f} of {words} words in each; labels per document: {Y.sum(1).mean():.2f}")
 
 # %%
-# Both methods represent a document by a few components. We then fit a linear classifier for each label. ``mixing``
-# weights the labels relative to the words: with 0, the method is LSI, and with 1, it uses only the labels.
+# We fit a linear classifier for each label to the components of MLSI and LSI. The parameter ``mixing`` is the weight of
+# the labels relative to the words: ``mixing=0`` is equivalent to LSI, and ``mixing=1`` uses only the labels.
 
 sizes = (2, 4, 8, 16, 32)
 found = {"MLSI": [], "LSI": []}
@@ -60,5 +60,5 @@ ax.legend()
 plt.show()
 
 # %%
-# For labels that were not used to learn the projection, mixing reduces accuracy: see the table in
-# :doc:`../explanation/figures`.
+# For labels that were not used to fit the projection, MLSI can be less accurate than LSI: see the table of projections
+# in :doc:`../explanation/figures`.

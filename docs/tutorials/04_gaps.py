@@ -2,9 +2,8 @@
 Unknown labels, missing views, weights
 ======================================
 
-In many data sets, some labels are unknown because nobody checked them. An unknown label is not the same as an absent
-one. Some samples lack a view, and some samples have a larger weight than others. This tutorial shows how each case
-affects accuracy.
+In many data sets, it is unknown whether some samples have some of the labels. Some samples may be missing from a view,
+and some samples may be more important than others. This tutorial shows how to fit models to such data sets.
 """
 
 import matplotlib.pyplot as plt
@@ -31,8 +30,8 @@ def lrap(model, views=new):
 # Unknown labels
 # --------------
 #
-# NaN marks an unknown label, 0 an absent one. We hide an increasing fraction of the entries. Hidden entries are either
-# marked as unknown (NaN) or treated as absent (0).
+# In a label matrix, NaN means that a label is unknown, and 0 means that a sample does not have the label. We hide an
+# increasing fraction of the entries of the label matrix, and replace hidden entries either by NaN or by 0.
 
 shares = (0.0, 0.3, 0.6, 0.9)
 unknown, absent = [], []
@@ -54,7 +53,7 @@ plt.show()
 # Missing views
 # -------------
 #
-# If a sample lacks one of several views, its row in that view is NaN. New samples can have any subset of the views.
+# If a sample is missing from a view, its row in this view is NaN. You can omit some of the views for new samples.
 
 some = {name: np.where(rng.random((len(train), 1)) < 0.3, np.nan, X) for name, X in old.items()}
 space = KGHA(kernel="rbf", ridge=0.1, n_components=0.8).fit(some, Y)
