@@ -1,4 +1,4 @@
-"""Projections of a single view from a shell: dmo fit and tune for MORP, MLSI and the named embeddings."""
+"""Test `dmo fit` and `dmo tune` for MORP, MLSI and the named embeddings of a single view."""
 
 import json
 
