@@ -190,8 +190,8 @@ def made(kind: type, *first: Any, **options: Any) -> Any:
 def checked_by_scikit_learn(estimators: Sequence[Any], **options: Any) -> pytest.MarkDecorator:
     """Run scikit-learn's estimator checks, without repeating checks of shared code.
 
-    Sparse matrices (next to sparse arrays) and memory-mapped rows (next to those in float32) are read by code that all
-    estimators share, so only the first estimator is checked with them.
+    All estimators share the code that reads sparse matrices and memory-mapped rows, so only the first estimator is
+    checked with these inputs.
     """
     mark = parametrize_with_checks(estimators, **options)
     names, cases = mark.args

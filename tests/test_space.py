@@ -1,4 +1,4 @@
-"""Descriptions of an embedding space, compared with scikit-learn, SciPy and NumPy."""
+"""Compare descriptions of an embedding space with scikit-learn, SciPy and NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ VIEWS = {"a": A, "b": B}
 
 
 def test_principal_components_explain_what_scikit_learn_says():
-    rows = load_digits().data[:400] + 1e5  # far from the origin
+    rows = load_digits().data[:400] + 1e5  # shift the data far from the origin
     model = TraceEmbedding("pca", n_components=5, prepare="none").fit(rows)
     found = describe_space(model, rows)
     assert_allclose(found.explained_variance["x"], PCA(5).fit(rows).explained_variance_ratio_, rtol=1e-6)

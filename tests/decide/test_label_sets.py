@@ -173,7 +173,7 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
 
 @pytest.mark.parametrize("engine", ["exact", Exact("resident", "float64", block=40), Nystrom(rank=300)])
 def test_leave_one_out_scores_omit_all_copies_of_a_sample(problem, engine):
-    """Leave-one-out scores exclude all copies of a sample, but not a sample with equal features and different labels."""
+    """Leave-one-out scores exclude copies of a sample, but not samples with equal features and different labels."""
     X, Y, *_ = problem
     X, Y = np.vstack([X[:60], X[:1]]), np.vstack([Y[:60, :5], 1 - Y[:1, :5]])
     counts = np.random.default_rng(0).integers(1, 4, 61)
