@@ -1,4 +1,4 @@
-"""A short run of the fuzzer on every reader, and a check that the fuzzer detects failures."""
+"""Run the fuzzer briefly on every reader, and check that the fuzzer detects failures."""
 
 import json
 import subprocess
