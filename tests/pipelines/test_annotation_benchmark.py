@@ -1,4 +1,4 @@
-"""The benchmark of annotators: it runs in parts, reads each test set once, and equals the library's estimators."""
+"""Check that the benchmark of annotators can run in parts, reads each test set once, and agrees with the estimators."""
 
 import csv
 import importlib.util
@@ -26,7 +26,7 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def finished(pipeline, tmp_path_factory):
-    """Run the benchmark in two parts and return its folder."""
+    """Run the benchmark in two parts, and return the output folder."""
     work = tmp_path_factory.mktemp("benchmark")
     for annotators in ("jec,2pknn,tagprop-sigma", "votes,kgha-0.5,ridge-tagprop,space"):
         assert pipeline.main([*COMMAND, "--work", str(work), "--annotators", annotators]) == 0
