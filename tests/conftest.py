@@ -66,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def dmo_data() -> Path:
-    """Return the folder of public data sets; skip the test if it does not exist."""
+    """Return the folder of public data sets, or skip the test if the folder does not exist."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("DMO_DATA", default))
     if not folder.is_dir():

@@ -17,10 +17,10 @@ import dask
 import pytest
 
 FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
-"""Kinds of failing requests and answers.
+"""Kinds of simulated faults.
 
-Requests are answered with 500, 503 SlowDown or 403, or are carried out and then answered with 500. Answers stop early,
-are reset, never end, have the ETag or checksum of other bytes, or contain a wrong byte without a checksum.
+The status of a response is 500, 503 SlowDown or 403, or 500 although the request was executed. Other responses stop
+early, are reset, never end, have a wrong ETag or checksum, or contain a wrong byte without a checksum.
 """
 _REFUSED = {
     "failing": ("500 Internal Server Error", ""),

@@ -132,7 +132,7 @@ def _skmatter() -> None:
     from skmatter import decomposition
 
     class PCovR(decomposition.PCovR):
-        """PCovR with coordinates from MORP's direct form; regression and reconstruction are computed as in skmatter."""
+        """PCovR with coordinates from MORP's direct form, and with regression and reconstruction as in skmatter."""
 
         def fit(self, X: Any, Y: Any, W: Any = None) -> Any:
             _FITTED[0] = True

@@ -42,7 +42,7 @@ WIDTH, HEIGHT = 192, 128
 KINDS = {"coast": 0.2, "meadow": 0.2, "mountains": 0.18, "town": 0.16, "city": 0.1, "forest": 0.08, "desert": 0.08}
 LIGHTS = {"day": 0.5, "overcast": 0.17, "sunset": 0.19, "night": 0.14}
 _LOOKING_DOWN = 0.15
-"""Fraction of the images that show only a strip of the sky, which is not labeled then."""
+"""Fraction of the images that show only a strip of the sky, in which the sky is not labeled."""
 _SKIES: dict[str, tuple[Color, Color]] = {
     "day": ((70, 130, 210), (185, 215, 240)),
     "overcast": ((150, 158, 168), (205, 208, 212)),

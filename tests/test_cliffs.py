@@ -79,11 +79,11 @@ def propagated(method):
     return LabelPropagation(method=method, graph=Graph(n_neighbors=6), tol=1e-12).fit(X, known).scores_
 
 
-# constant: (change at the constant, size that is compared with it, problem of this size, tolerance of the result)
+# Each constant is followed by a description of the change, the size of the problem, the problem and the tolerance.
 CLIFFS = {
     "blocks._PACKED": ("arrays of labels below, CSR above", 16 * N, lambda: rare_labels(), 1e-5),
     "fit.exact._LOOK": (
-        "rows of the look at the precision",
+        "rows on which the precision is checked",
         N,
         lambda: ridge(approximation=Exact("memory", "float32")),
         1e-5,
@@ -102,31 +102,31 @@ CLIFFS = {
         1e-3,
     ),
     "fit.krylov._LABELS": (
-        "label columns that begin a subspace, themselves below, combined above",
+        "subspaces start from all label columns below, from combinations above",
         L,
         lambda: linear_space(approximation=Krylov(tol=1e-10)),
         1e-4,
     ),
     "decide.out_of_fold.SOME_ROWS": (
-        "all held-out scores below, of some rows above",
+        "held-out scores of all rows below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation="exact")),
         0.05,  # one row fewer
     ),
     "fit.fitted_views.SOLVED_ROWS": (
-        "all held-out scores of tiles below, of some rows above",
+        "held-out scores of all rows in tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
         1e-5,  # the algorithms are equivalent
     ),
     "decide.out_of_fold.HELD_OUT_ROWS": (
-        "rows of a further fit: three of four below, so many above",
+        "rows of an additional fit: three quarters below, this number above",
         225,
         lambda: loss(KGHA(ridge=0.5)),
         0.05,  # removing one sample changes all folds
     ),
     "decide.out_of_fold.FEW_ROWS": (
-        "held-out scores of all rows by folds below, of some rows by one fit above",
+        "held-out scores of all rows by cross-validation below, of some rows by a single fit above",
         300,
         lambda: loss(KGHA(ridge=0.5)),
         0.08,  # uses a random quarter of the rows
@@ -138,13 +138,13 @@ CLIFFS = {
         1e-7,
     ),
     "methods.shared_fits._EXPONENTS": (
-        "bytes of exponents that are kept below, computed again above",
+        "exponents of kernels are kept below, computed again above",
         4 * 20 * N * N // 15,
         lambda: swept(MultiViewRidge(KERNEL, approximation=Nystrom(rank=20)), {"bandwidth": [0.5, 1.0, 2.0]}),
         1e-4,
     ),
     "decide.out_of_fold.PASSED_ROWS": (
-        "all held-out scores of moments below, in runs above",
+        "held-out scores from moments in one block below, in several blocks above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=Nystrom(rank=20))),
         0.05,  # blocks of one row yield leave-one-out scores
@@ -168,23 +168,23 @@ CLIFFS = {
         1e-6,
     ),
     "methods.propagation._DENSE": (
-        "the least eigenvalue by LAPACK below, by ARPACK to 1e-3 above",
+        "smallest eigenvalue by LAPACK below, by ARPACK to 1e-3 above",
         N,
         lambda: propagated("ml-grf"),
         1e-3,
     ),
     "fit.ridge_solves._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
-    "inputs.outputs._MANY": ("matrices of labels x labels below, none above", L, lambda: sparse_labels(), 1e-5),
+    "inputs.outputs._MANY": ("L x L matrices of labels below, avoided above", L, lambda: sparse_labels(), 1e-5),
     "kernels.pairs.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
     "lowrank.sampling._ROWS": (
-        "error from all rows below, from some above",
+        "error from all rows below, from some rows above",
         N,
         lambda: ridge(approximation=Nystrom(rank=20)),
         1e-12,
     ),
     "linalg.linear._WHOLE": ("LAPACK's factorization below, by blocks above", N, lambda: ridge(), 1e-9),
     "methods.filling._SOME": (
-        "the ridge of filled labels from all rows below, from some above",
+        "ridge of imputed labels from all rows below, from some rows above",
         N,
         lambda: KGHA(ridge=0.5).fit(X, np.where(np.arange(N * L).reshape(N, L) % 9, Y, np.nan)).decision_function(NEW),
         0.05,
@@ -297,7 +297,7 @@ OTHERS = {
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
         stores.features._LABEL_ENTRIES
     """,
-    "seconds, tries and shares of time": """
+    "seconds, numbers of attempts and fractions of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
@@ -348,7 +348,7 @@ OTHERS = {
         methods.svr_admm._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
         blocks.MOSTLY inputs.views._LARGEST
     """,
-    "sizes above which a call is refused in a sentence": """
+    "sizes above which a call raises an error": """
         methods.mope._ALL methods.mope._SMALL graphs.edges._KENDALL labels.proximities.MOST_SETS
         methods.discriminant.PAIRS space._WIDEST
     """,
@@ -375,7 +375,7 @@ OTHERS = {
         stores.temporary._ZEROS
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
-    "random samples of so many rows, whose statistics and landmarks are estimates": """
+    "numbers of random rows for estimates of statistics and landmarks": """
         report.figures._SORTED
         decide.out_of_fold.SOLVED_SOME decide.out_of_fold._RUN
         decide.decoders._POOLED fit.one_view._SOME features.extraction.SAMPLE_DESCRIPTORS
@@ -387,7 +387,7 @@ OTHERS = {
         decide.probabilities._CROSSED decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
         decide.probabilities._SORTED blocks._FIRST inputs.preparation._MEDIAN
     """,
-    "behavior that changes, whose two sides no test compares yet": """
+    "changes of behavior that are not tested yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
         methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE

@@ -48,7 +48,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "matrix.md"
 N, NEW, L = 72, 9, 4
 YES = "yes"
 Pair = tuple[Any, Any, float]
-"""What a cell found, what an oracle or the cell beside it says, and the share of the largest entry that they may differ by."""
+"""Result of a feature, its reference value, and the tolerance as a fraction of the largest entry."""
 
 
 @functools.cache
@@ -89,11 +89,11 @@ OWN: dict[str, dict[str, Any]] = {
     "FastTag": {},
     "LabelPropagation": {"n_neighbors": 8},
 }
-"""Parameters that suit so few samples, in the order of the page; an estimator without an entry is tried with its defaults."""
+"""Parameters that suit a few samples, in the order of the page. Other estimators are tested with their defaults."""
 ESTIMATORS = [*(name for name in OWN if name in REGISTRY), *(name for name in REGISTRY if name not in OWN)]
 BY_ITERATION = ("LLTSVR", "CoupledSVR")
-"""Their scores are as near to the optimum's as their duality gap of 1e-7 says: two ways to it differ by up to 1.4e-4, and with
-a gap of 1e-10 by 1.6e-8."""
+"""Estimators whose accuracy depends on the duality gap. The scores of two equivalent fits differ by up to 1.4e-4 with a
+gap of 1e-7, and by up to 1.6e-8 with a gap of 1e-10."""
 UNTRIED = {
     ("CoupledSVR", "very many labels"): "(not tried: its L x L covariances take 25 CPU seconds at 4204 labels)",
     ("LabelPropagation", "very many labels"): "(not tried: the eigenproblem of 4204 classes takes 14 CPU seconds)",
@@ -110,7 +110,7 @@ OPTIONS = {
     "Nystrom": ["--approximation", "nystrom", "--rank", "20"],
     "Meka": ["--approximation", "meka", "--rank", "8", "--clusters", "2"],
 }
-"""The engines from a shell."""
+"""Command-line options of each engine."""
 
 
 class Case:
@@ -142,7 +142,7 @@ class Case:
 
     @property
     def plain(self) -> Any:
-        """The estimator fitted with its default options."""
+        """The fitted estimator without the tested feature."""
         return plain(self.name, self.engine)
 
     def of_predictions(self) -> None:
@@ -189,7 +189,8 @@ def concern(words: str, table: dict[str, Concern] = CONCERNS) -> Callable[[Conce
 @concern("sample weights")
 def weights(case: Case) -> Pair:
     often, X = data()["weights"].copy(), case.X.copy()
-    # Landmarks and clusters depend on repetitions of rows. With a linear kernel, the feature maps are the columns.
+    # Landmarks and clusters depend on repeated rows. Linear kernels avoid this, because their feature maps are the
+    # columns.
     options: dict[str, Any] = case.by_kernel("linear") if case.engine in ("Nystrom", "Meka") else {}
     # Imputation and scaling depend on the weights as well. Skip support vector regressions, because their intercepts
     # are
@@ -226,7 +227,7 @@ def class_weights(case: Case) -> Pair:
     y = np.where(data()["signal"][:N, 0] > 0.8, "rare", "often")
     each = {"rare": 3.0, "often": 1.0}
     own = {"intercept": True} if "intercept" in case.parameters else {}
-    # Only sample weights change a bandwidth, so use a linear kernel, which has no bandwidth.
+    # Sample weights change a learned bandwidth but class weights do not, so use a linear kernel.
     options = own | case.by_kernel("linear")
     found = case.fit(y=y, model=case.model(class_weight=each, **options))
     by_hand = case.fit(y=y, model=case.model(**options), sample_weight=np.array([each[name] for name in y]))
@@ -374,7 +375,7 @@ def incremental(case: Case) -> Pair:
 
 
 TRIED = {"ridge": 0.2, "C": 0.05, "n_neighbors": 9, "sharpness": 20.0, "strength": 0.5, "class_similarity": "cosine"}
-"""Values for the sweep of one parameter, the first that the estimator has; without any, the first of its grid."""
+"""Candidate values for sweeps. A sweep uses the first of these parameters that the estimator has."""
 
 
 @concern("sweeps")

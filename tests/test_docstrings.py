@@ -24,9 +24,9 @@ BESIDE = {
     "dmo.decide.score_rule": ("ScoreRule",),
     "dmo.methods.base": ("SweepResult",),
 }
-"""Classes that documented names accept or return, without a page of their own."""
+"""Classes that documented functions accept or return, but that have no separate page."""
 SHARED = {"lazy_scores", "decide", "most_labels"}
-"""Methods for other subpackages, not for users."""
+"""Methods that only other subpackages call."""
 INTERNAL_LINES = 4
 CHECKS = {
     "GL03": "no double blank lines",

@@ -28,10 +28,10 @@ from dmo.stores import load_model, write_kernel
 FILE = Path(__file__).with_name("golden.npz")
 N, NEW, L = 90, 11, 5
 CLOSE, SINGLE = 2e-4, 5e-3
-"""Shares of an array's largest entry: of float64 routes, and of routes through float32 rows or kernels. Between two
-kernels of OpenBLAS the same code differs by up to a tenth of either."""
+"""Tolerances, relative to the largest entry, of fits in float64 and of fits with float32 rows or kernels. Different
+OpenBLAS kernels cause differences of up to a tenth of these tolerances."""
 FAST = ("| default", "| Nystrom", "| weights")
-"""Ends of the names of cases that are not slow tests."""
+"""Suffixes of the names of cases that are not marked as slow."""
 LOOSE = ("Nystrom", "Meka", "cg", "moments", "resident", "recomputed", "stored", "many", "partial", "tune", "sweep")
 
 
@@ -127,9 +127,9 @@ FEW = {
     "many": ("KGHA", "ridge", "ridge kernels", "MORP", "MLSI", "PCA"),
     "partial": ("KGHA", "KGHA linear", "ridge", "ridge linear"),
 }
-"""Routes that are for some estimators only."""
+"""Estimators of the routes that only some estimators support."""
 REPEATED = {("CoupledSVR", "recomputed"), ("CoupledSVR", "stored")}
-"""What reads tiles by the lines by which LLTSVR reads them, some thousands of times."""
+"""Slow cases that are skipped, because CoupledSVR shares the code that reads tiles with LLTSVR."""
 GRIDS = {"KGHA": {"ridge": [0.1, 1.0], "balance": [0.01, 0.1]}, "ridge": {"ridge": [0.1, 1.0]}}
 
 

@@ -1,4 +1,4 @@
-"""Check that digests of values and row sources and hashes of rows depend on the contents."""
+"""Check that different values, row sources and rows have different digests or hashes."""
 
 import itertools
 from collections.abc import Callable, Iterable

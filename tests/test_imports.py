@@ -10,7 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "dmo"
 MOST = 15
-"""Imports of dmo inside functions, in the whole package. Lower it if there are fewer; do not raise it."""
+"""Maximum number of imports of dmo inside functions. Decrease this number if possible, and do not increase it."""
 
 
 def inner_imports(text: str) -> Iterator[tuple[int, bool]]:

@@ -307,7 +307,7 @@ def test_weights_are_repeated_samples_in_every_metric(problem, unknown, monkeypa
     rng = np.random.default_rng(1)
     Y = np.where(rng.random(Y.shape) < 0.2, np.nan, Y) if unknown else Y
     weights = rng.integers(0, 4, len(Y))
-    weights[np.nansum(Y[:, [0]], axis=1) > 0] = 0  # set weight 0 for all samples with label 0
+    weights[np.nansum(Y[:, [0]], axis=1) > 0] = 0  # all samples with label 0 have weight 0
     rows = np.repeat(np.arange(len(Y)), weights)
     pairs = [
         (

@@ -31,7 +31,7 @@ def test_every_parameter_of_an_object_is_reached_by_its_nested_and_its_flat_name
     for name, place in places(kind).items():
         value = nested(model)[place]
         assert flat(model)[name] is value or flat(model)[name] == value
-        new = value if place.startswith("proximity__") else "changed"  # `Proximity` rejects invalid values
+        new = value if place.startswith("proximity__") else "changed"  # a `Proximity` rejects invalid values
         changed = clone(model).set_params(**{place: new})
         assert vars(getattr(changed, place.partition("__")[0]))[place.partition("__")[2]] == new
         assert clone(changed).get_params()[place] == new

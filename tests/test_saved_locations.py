@@ -47,11 +47,12 @@ PLAIN_TEXT = {
     "views": "names of columns",
     "weight": "name of a weight of edges",
 }
-"""Parameters that can hold any text, with its meaning; add new parameters here or to `dmo.parameters.LOCATIONS`."""
+"""Meaning of each text parameter that is not a location. Add new text parameters here or to
+`dmo.parameters.LOCATIONS`."""
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(48, 4)), (RNG.random((48, 4)) < 0.4).astype(np.uint8)
 HIERARCHY = {"1": ["0"], "2": ["7"]}
-"""Label 7 is not a column of `Y`."""
+"""Label hierarchy in which label 7 is not a column of `Y`."""
 
 
 def _public() -> dict[str, type]:
@@ -217,7 +218,7 @@ def test_hierarchy_of_a_loaded_model_is_its_content(tmp_path, monkeypatch):
     assert again.decoder.hierarchy == HIERARCHY
     np.testing.assert_array_equal(again.ancestors_, model.ancestors_)
 
-    arrays, description = described(model)  # earlier versions stored only the relations
+    arrays, description = described(model)  # earlier versions stored only the relations between label columns
     del description["fitted"]["hierarchy_"]
     older = rebuilt(arrays, description)
     assert older.decoder.hierarchy == {"1": ["0"]}

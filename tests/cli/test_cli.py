@@ -1104,7 +1104,7 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     estimator = getattr(dmo, kind)
     objects = {part.parameter for part in parts_of(estimator) if part.kind._short} - set(flat_names(estimator))
     parameters = set(inspect.signature(estimator).parameters) - objects | set(flat_names(estimator))
-    parameters -= {"views"}  # stores have named views
+    parameters -= {"views"}  # stores have named views, so there is no option
     options = inspect.signature(fit_command(kind)).parameters
     # A command option cannot contain a covariance matrix.
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())

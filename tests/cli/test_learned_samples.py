@@ -22,7 +22,7 @@ X, Y = RNG.normal(size=(N, 8)), (RNG.random((N, 3)) < 0.4).astype(np.uint8)
 Y[~Y.any(axis=1), 0] = 1
 SPLIT = np.array(["train"] * N_TRAIN + ["test"] * (N - N_TRAIN))
 CHANCE = 0.08
-"""Four standard deviations of the mean AUC of three random labels of 100 samples, with two fifths positive."""
+"""Four standard deviations of the mean AUC of three random labels with 40 % positive samples, for 100 samples."""
 
 
 def noise(ids=True, rows=slice(None)):

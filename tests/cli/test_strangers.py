@@ -125,7 +125,7 @@ def real_targets(folder):
 
 FILES = [classes_with_gaps, label_lists, photos, texts, npz_with_a_vector, embeddings, real_targets]
 REPEATED = [texts, npz_with_a_vector, embeddings]
-"""These cases have multiclass targets like `classes_with_gaps`; their pages contain the same figures."""
+"""Cases with multiclass targets, whose reports contain the same figures as the report of `classes_with_gaps`."""
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands
     assert f"created {store} from {path}" in said
     assert f"using {store}, which was made from {path} earlier" in run("fit", "ridge", path, "again.zarr", *gaps).stderr
     run("annotate", "model.zarr", store, "known.csv", "--split", "all")
-    shutil.move(store, "elsewhere.zarr")  # the model knows its input columns without the store
+    shutil.move(store, "elsewhere.zarr")  # the model contains a description of its columns
     run("annotate", "model.zarr", path, "new.csv")
     known, new = (pd.read_csv(name, dtype=str).set_index("sample") for name in ("known.csv", "new.csv"))
     assert len(new) >= 12

@@ -227,7 +227,7 @@ def test_a_plan_says_how_many_workers_are_of_use(monkeypatch):
             model = dmo.MultiViewRidge("rbf", approximation=engine)
             told[threads, type(engine).__name__] = plan_fit(model, X, 100).reason
     assert told[2, "Exact"] == told[2, "Nystrom"] == ""
-    assert told[64, "Nystrom"] == "10 worker threads are of use"  # a task has 4096 rows
+    assert told[64, "Nystrom"] == "10 worker threads are of use"  # each task processes 4096 rows
     assert 8 < int(told[64, "Exact"].split()[0]) < 64
 
 
@@ -428,7 +428,7 @@ def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
     found = json.loads(done.stdout)
     components = {row["n_components"] for row in found["table"] if "n_components" in row}
     if name in ("morp", "mlsi"):
-        assert components == {8 if name == "mlsi" else 26}  # MLSI is linear
+        assert components == {8 if name == "mlsi" else 26}  # MLSI is limited by the 8 columns
         assert f"n_components is at most {max(components)}, the maximum for the samples" in done.stderr
     assert dmo.load(str(tmp_path / "m.zarr")).predict(X).shape == (36, 3)
 

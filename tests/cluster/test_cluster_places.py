@@ -640,7 +640,7 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
 
     charts = Path(dask_kubernetes.operator.__file__).parent / "deployment" / "helm" / "dask-kubernetes-operator"
     text = (charts / "crds" / "daskjob.yaml").read_text(encoding="utf-8")
-    definition = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the pure Python loader is slow
+    definition = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # PyYAML's pure Python loader is slow
     schema = _strict(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
     manifest = yaml.safe_load((CLUSTER / "kubernetes" / "daskjob.yaml").read_text(encoding="utf-8"))

@@ -284,7 +284,7 @@ def test_parquet_numbers_keep_types_and_gaps(shards):
     parquet.write_table(table, "gaps.parquet")
     found = read_samples("gaps.parquet").views["x"]
     assert found.dtype == np.float64
-    expected = [[1, 1, 0.5], [2.0**53, 0, 2], [4, 1, 3]]  # rows with missing values are dropped
+    expected = [[1, 1, 0.5], [2.0**53, 0, 2], [4, 1, 3]]  # the row with missing values is dropped
     np.testing.assert_array_equal(found, expected)
 
 

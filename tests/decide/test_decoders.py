@@ -89,7 +89,7 @@ def test_weights_equal_repeated_rows_in_every_decision(decoder, most, monkeypatc
 
 
 def test_gain_and_cost_of_macro_f1_are_the_change_of_its_sum_by_one_more_prediction():
-    """Compare with finite differences of F = sum of 2 h / (m + N f) at the predictions of the rule."""
+    """Compare the gain and the cost of a prediction with finite differences of the sum of F1 over all labels."""
     rng = np.random.default_rng(0)
     p = rng.beta(0.6, 2.0, size=(4000, 5)) * np.linspace(0.3, 1.0, 5)
     Y = (rng.random(p.shape) < p).astype(np.uint8)
@@ -199,7 +199,7 @@ def test_the_rule_scores_a_label_by_the_derivative_of_the_expected_f1():
 
 
 def test_the_precision_of_a_label_that_is_given_once_is_its_probability():
-    """Each sample has one label and is assigned this label. All labels occur among 3000 samples."""
+    """Each sample has a single label and is assigned this label, so the precision equals the probability."""
     rule = PlugInRule.fit(0.1 + 0.7 * np.eye(3), np.eye(3), 1, 3000)
     np.testing.assert_allclose(rule.precision, 0.8, rtol=1e-4)
     np.testing.assert_allclose(rule.predictions, 1000, rtol=1e-4)
@@ -232,7 +232,7 @@ MEASURES = {  # metrics of label and prediction arrays with shape (..., n, L)
     "recall": lambda Y, P: ratio((Y & P).sum(axis=-2), Y.sum(axis=-2)).mean(axis=-1),
     "n+": lambda Y, P: (Y & P).any(axis=-2).sum(axis=-1),
 }
-# The arrays have shape (..., L). The Jaccard index of two empty sets is 1.
+# Metrics of a single sample for label and prediction arrays of shape (..., L). The Jaccard index of empty sets is 1.
 SET_MEASURES = {
     "f1-samples": lambda Y, P: ratio(2 * (Y & P).sum(axis=-1), Y.sum(axis=-1) + P.sum(axis=-1)),
     "jaccard": lambda Y, P: np.where((Y | P).any(axis=-1), ratio((Y & P).sum(axis=-1), (Y | P).sum(axis=-1)), 1.0),

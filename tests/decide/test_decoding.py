@@ -55,7 +55,7 @@ def test_classes_are_those_of_discriminant_analysis_on_the_coordinates(name, tmp
     model = MODELS[name].fit(X[::2], y[::2])
     Z, new = model.transform(X[::2]), model.transform(X[1::2])
     found, expected = model.predict(X[1::2]), LinearDiscriminantAnalysis().fit(Z, y[::2]).predict(new)
-    assert (found == expected).mean() > 0.98  # dmo shrinks the within-class scatter
+    assert (found == expected).mean() > 0.98  # dmo adds 0.1 % of the total scatter to the within-class scatter
     assert model.score(X[1::2], y[1::2]) == (found == y[1::2]).mean() > 0.85
     model.save(str(tmp_path / "m.zarr"))
     assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).predict(X[1::2]), found)

@@ -16,7 +16,7 @@ def threshold_of(name, p, Y, counts=None):
 
 
 def losses(what, p, t, Y, counts):
-    """Compute the losses and weights of samples with loops. For "recall-macro", use positive labels instead."""
+    """Compute the losses and weights with loops over samples, or over positive labels for "recall-macro"."""
     given, known = p > t, counts > 0
     if what == "recall-macro":
         weights = counts[Y & known]

@@ -196,9 +196,11 @@ def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(
     X, Y, *_ = problem
     widths, held, apply = [], [], Tiles._apply
     monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, *_: held.append(found[0]))
-    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)  # uses a Cholesky factor
+    # The default solver uses a Cholesky factor.
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)
     monkeypatch.setattr(Tiles, "_apply", lambda A, B, dtype: (widths.append(B.shape[1]), apply(A, B, dtype))[1])
-    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)  # simulate a factor that does not fit
+    # Simulate a factor that does not fit into memory.
+    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)
     model.set_params(approximation=Exact(storage="recomputed", block=100)).fit(X, Y)
     assert held[1].shape == (300, 8)
     assert 8 <= max(widths) <= 128

@@ -60,7 +60,7 @@ def test_rgb_and_hsv_histograms_are_those_of_numpy(image):
     np.testing.assert_allclose(hsv, rgb_to_hsv(values / 255) * (360, 1, 1), rtol=1e-4, atol=1e-4)
     counts, _ = np.histogramdd(hsv, bins=12, range=[(0, 360), (0, 1), (0, 1)])
     difference = np.abs(features.hsv_histogram(image) - counts.ravel() / len(values)).sum()
-    assert difference < 0.02  # pixels on bin borders may differ
+    assert difference < 0.02  # pixels at the border of two bins may differ
 
 
 def test_lab_is_the_formula_of_the_cie(image):
@@ -141,7 +141,7 @@ def test_wavelets_are_those_of_single_transforms(image):
         expected = [*(np.abs(d).mean() for d in details), *expected]
     np.testing.assert_allclose(features.wavelet_texture(image), [np.abs(band).mean(), *expected], rtol=1e-5)
     flat = features.wavelet_texture(np.full((64, 64, 3), 51, np.uint8))
-    # Each level of the orthonormal transform doubles the mean.
+    # Each of the three levels of the orthonormal wavelet transform doubles the mean.
     np.testing.assert_allclose(flat, [8 * 0.2] + 9 * [0], atol=1e-6)
 
 
@@ -156,7 +156,7 @@ def test_gist_is_a_convolution_with_every_filter_in_turn(image):
         response = np.abs(np.fft.ifft2(np.fft.fft2(padded) * np.fft.fft2(kernel)))[32:160, 32:160]
         for row, column in np.ndindex(4, 4):
             block = response[32 * row : 32 * row + 32, 32 * column : 32 * column + 32]
-            # Coarse scales are subsampled.
+            # GIST subsamples the filter responses at coarse scales.
             assert found[k, row, column] == pytest.approx(block.mean(), rel=5e-3, abs=1e-5)
 
 

@@ -182,7 +182,7 @@ def test_inverse_weights_by_hand() -> None:
     expected = np.array([[0, 1 / 1.5, 1 / 0.9], [1 / 1.5, 0, 1 / 1.5], [1 / 0.9, 1 / 1.5, 0]])
     np.testing.assert_allclose(weigh(graph, rows, "inverse", tau=0.5).toarray(), expected, rtol=1e-14)
     same = weigh(graph, np.zeros((3, 2)), "inverse")
-    np.testing.assert_allclose(same.data, 1.0, err_msg="rows of zeros are as alike as any two equal ones")
+    np.testing.assert_allclose(same.data, 1.0, err_msg="zero rows must be as similar as other equal rows")
     with pytest.raises(ValueError, match="tau must be above 0, got 0"):
         weigh(graph, rows, "inverse", tau=0.0)
 

@@ -40,7 +40,7 @@ from dmo.kernels import (
 )
 from dmo.kernels import pairs as bandwidths
 
-N, D = 200, 45  # N exceeds loops.WIDTH; D is not divisible by 4
+N, D = 200, 45  # N exceeds the block width of the loops, and D is not divisible by 4
 
 
 def histograms(n=N, d=D, seed=0, density=0.2):

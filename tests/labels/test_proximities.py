@@ -164,7 +164,7 @@ def test_classes_are_compared_by_the_words_that_occur_in_them(make: Callable[[np
 
 
 THREE = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
-"""Labels of three samples: classes of 2, 2 and 1 samples."""
+"""Labels of three samples, whose classes contain 2, 2 and 1 samples."""
 PAIRS = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
 
 

@@ -85,7 +85,7 @@ def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
     assert solution.method == "woodbury"
     matrix = operator.dense() + ridge * np.eye(N)
     assert true_residuals(matrix, 0.0, solution.value, B).max() < 1e-8 + 1e-13 / ridge
-    digits = 1e-8 + np.finfo(float).eps * np.linalg.cond(matrix)  # accuracy of numpy.linalg.solve
+    digits = 1e-8 + np.finfo(float).eps * np.linalg.cond(matrix)  # numpy.linalg.solve has the same accuracy
     assert_allclose(solution.value, np.linalg.solve(matrix, B), atol=digits * np.abs(solution.value).max() + 1e-9)
 
 
@@ -460,7 +460,7 @@ def test_auto_takes_a_float32_factor_for_few_columns_a_wide_tolerance_or_little_
     n = 6000
     sharp: Any = SimpleNamespace(n=n, dtype=np.dtype(np.float32), diagonal=lambda: np.ones(n))
     for columns, ridge, tol, method in (
-        (459, 0.09, 1e-6, "mixed"),  # the costs are equal at 460 columns
+        (459, 0.09, 1e-6, "mixed"),  # both methods cost the same at 460 columns
         (461, 0.09, 1e-6, "cholesky"),
         (None, 0.09, 1e-6, "cholesky"),  # None means many columns
         (None, 0.11, 1e-6, "mixed"),  # many columns need no refinement
@@ -526,7 +526,7 @@ def test_a_float32_factor_refines_as_far_as_a_solve_asks(large: np.ndarray) -> N
     smoother = Smoother(factorize(A, 0.1, "mixed"), 0.1)
     exact = np.linalg.inv(large.astype(np.float64) + 0.1 * np.eye(400))
     smoother.loosen(1e-3)
-    for products in (1, 0, 0):  # the loss is measured only once
+    for products in (1, 0, 0):  # the first solve measures the loss of precision
         B, A.checks = np.linalg.qr(rng.standard_normal((400, 20)))[0], 0
         assert np.linalg.norm(smoother(B) - (B - 0.1 * exact @ B), axis=0).max() <= 1e-3
         assert A.checks == products
@@ -635,7 +635,7 @@ def test_cholesky_in_place_is_numpy_s_whole_and_in_blocks(monkeypatch):
 
 
 def stacked_least_squares(F: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
-    """Compute (F'F + c I)^-1 F'B as the least squares solution of [F; sqrt(c) I] W = [B; 0] by an SVD."""
+    """Compute (F'F + c I)^-1 F'B by an SVD of the stacked matrix [F; sqrt(c) I]."""
     d = F.shape[1]
     right = np.vstack([B, np.zeros((d, B.shape[1]))])
     return np.linalg.lstsq(np.vstack([F, np.sqrt(ridge) * np.eye(d)]), right, rcond=None)[0]

@@ -98,7 +98,8 @@ def test_spectral_clusterings_are_their_matrices_eigenvectors(mode):
     Z = top(half @ W @ half)[0]
     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
     found = fitted("nsc", **given).embedding_
-    np.testing.assert_allclose(found @ found.T, Z @ Z.T, atol=1e-8)  # Z Z' is rotation-invariant
+    # Z Z' does not depend on a rotation of the embedding Z.
+    np.testing.assert_allclose(found @ found.T, Z @ Z.T, atol=1e-8)
 
 
 def test_multidimensional_scaling_is_scikit_learns():
@@ -418,7 +419,7 @@ def test_plain_distances_are_relation_features(tmp_path):
 
 
 def test_the_ridge_of_cca_stands_on_the_features_alone_by_hand():
-    """Check the value 3/2 (1/(2 + 2) + 1/(6 + 2)) = 9/16 for X'X = diag(2, 6), X'Y = (1, 1), Y'Y = 2/3 and ridge 2."""
+    """Check the CCA eigenvalue 3/2 (1/(2 + 2) + 1/(6 + 2)) = 9/16 for X'X = diag(2, 6), X'Y = (1, 1) and ridge 2."""
     rows, labels = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]]), np.array([[1.0], [0.0], [0.0]])
     model = TraceEmbedding("cca", n_components=1, ridge=2.0).fit(rows, labels)
     np.testing.assert_allclose(model.eigenvalues_, [9 / 16], rtol=1e-12)
@@ -537,7 +538,7 @@ UNWEIGHTED = dict.fromkeys(
         "check_sample_weight_equivalence_on_sparse_data",
         "check_classifiers_one_label_sample_weights",
     ),
-    "methods on neighbors take no sample_weight",
+    "methods on neighbors do not support sample_weight",
 )
 
 

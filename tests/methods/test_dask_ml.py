@@ -124,7 +124,7 @@ def test_hyperband_searches(model: Any, client: Any) -> None:
         )
 
 
-@pytest.mark.xfail(reason="dask-ml's Incremental gives blocks of y without their columns", strict=True)
+@pytest.mark.xfail(reason="dask-ml's Incremental passes blocks of y without their columns", strict=True)
 def test_incremental_learns_labels() -> None:
     targets = da.from_array(Y, chunks=(30, 3))
     found = Incremental(COUNTERPART).fit(LAZY, targets)

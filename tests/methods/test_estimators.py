@@ -592,7 +592,7 @@ def learned_from_numbers(estimator, d):
 
 
 OF_SVR = ("sparse", "whole far away")
-"""Its iterations take a second with 4 columns: there rows that are turned into others, and those whose mean is far away."""
+"""Kinds of rows for which support vector regressions are tested with 4 columns, where a fit needs a second."""
 
 
 @pytest.mark.parametrize(
@@ -699,7 +699,7 @@ UNITS = {  # name: (estimator for a given ridge, whether the estimator centers)
 }
 MOVED = [(1e-6, 0.0), (1e-3, 0.0), (1e3, 0.0), (1e6, 0.0), (1.0, 1e6), (1e-3, 1e3), (1e3, -1e9)]
 MOVED_FEW = [(1e-6, 0.0), (1e6, 0.0), (1e3, -1e9)]
-"""The farthest, where a fit takes half a second."""
+"""Subset of the changes of units for estimators whose fit needs half a second."""
 
 
 @cache
@@ -793,7 +793,7 @@ def test_a_ridge_per_label_is_one_fit_per_label(kernel, approximation, combine, 
 
 
 def views_and_targets(n, seed=0):
-    """Return two views and three targets, which depend on view "a", on view "b" and on both views."""
+    """Return two views and three targets. The targets depend on view "a", on view "b" and on both views."""
     rng = np.random.default_rng(seed)
     views = {"a": rng.standard_normal((n, 6)), "b": 30 * rng.standard_normal((n, 9))}
     signals = (

@@ -71,7 +71,7 @@ def test_model_ignores_changes_of_input_after_fit(name):
 @pytest.mark.parametrize("name", ["KGHA", "JEC", "ridge scaled", "propagation"])
 def test_model_ignores_changes_of_every_input_type(name, kind):
     if name == "propagation" and kind == "views":
-        pytest.skip("LabelPropagation takes one view")
+        pytest.skip("LabelPropagation supports a single view")
     given = {
         "sparse": lambda: scipy.sparse.csr_array(X),
         "float32": lambda: X.astype(np.float32),

@@ -201,7 +201,8 @@ def test_weights_are_repeated_samples_in_all_that_is_decided(name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "factor"),
     [
-        # Integer weights are treated as counts: leaving out one of 9 copies keeps the other 8. The factor 1.1 avoids this.
+        # Integer weights are counts, so that leaving out one of 9 copies keeps the other 8. A factor of 1.1 avoids
+        # this.
         (MultiViewRidge(RBF(1.0)), 1.1),
         (MultiViewRidge(RBF(1.0), decoder="probabilities"), 1.1),
         (MultiViewRidge("linear", approximation=Nystrom(rank=20)), 1.1),
@@ -391,8 +392,8 @@ def test_a_model_of_gaps_comes_back_from_disk(kernel: str, tmp_path: Path) -> No
 def passive_eigenproblem(
     groups: dict[str, np.ndarray], weights: dict[str, np.ndarray], shares: dict[str, float], ridge: float, center: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve sum_j w_j D_j F_j (F_j'D_jF_j + c I)^-1 F_j'D_j X = M X Lambda subject to 1'M X = 0.
-    Return the eigenvalues in descending order and the eigenvectors X.
+    """Solve the generalized eigenproblem of KGHA with missing views and sample weights by dense matrices.
+    Return the eigenvalues in descending order and the eigenvectors.
     """
     n, total = len(next(iter(weights.values()))), sum(shares.values())
     A, M = np.zeros((n, n)), np.zeros(n)
@@ -404,7 +405,7 @@ def passive_eigenproblem(
         A += shares[name] / total * image @ np.linalg.solve(F.T @ image + ridge * np.eye(F.shape[1]), image.T)
         M += shares[name] / total * D
     used = M > 0
-    basis = null_space(M[used][None, :])  # every X = basis @ Z satisfies 1'M X = 0
+    basis = null_space(M[used][None, :])  # basis of the vectors x with 1'M x = 0
     values, Z = eigh(basis.T @ A[np.ix_(used, used)] @ basis, basis.T @ (M[used][:, None] * basis))
     X = np.zeros((n, len(values)))
     X[used] = basis @ Z
@@ -677,7 +678,7 @@ def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_bl
 
 def test_propensity_is_a_fit_of_labels_that_are_divided_by_their_propensities() -> None:
     labels = Y.copy()
-    labels[20:, 2] = 0  # make label 2 rare
+    labels[20:, 2] = 0  # make the label rare
     inverse = inverse_propensities(WEIGHTS @ labels / WEIGHTS.sum(), WEIGHTS.sum())
     oracle = Ridge(0.3).fit(VIEWS["a"], labels * inverse, sample_weight=WEIGHTS).predict(NEW["a"])
     for approximation in ("exact", Nystrom(rank=200)):
@@ -712,7 +713,7 @@ def test_a_sweep_over_unknown_labels_shares_kernels_and_scores_as_single_fits_do
     monkeypatch.setattr(exact, "_built", lambda *given, build=exact._built: built.append(1) or build(*given))
     shared = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
     filled = isinstance(model, KGHA)  # KGHA imputes labels by a regression with separate kernels
-    assert len(built) == 2 * (len(VIEWS) * (1 + filled) + filled)  # two folds
+    assert len(built) == 2 * (len(VIEWS) * (1 + filled) + filled)  # the factor 2 is the number of folds
     one_by_one = selection._one_by_one
     monkeypatch.setattr(selection, "_shared", lambda model, _, maps, factor, *how: one_by_one(model, VIEWS, *how[:3]))
     alone = sweep(model, VIEWS, labels, grid, 2, "psp@2", refit=False).table
@@ -818,7 +819,7 @@ def test_held_out_scores_of_kernels_that_are_solved_by_iteration_are_those_of_fa
     monkeypatch.setattr(
         MultiViewRidge, "_learn_decoder", lambda self, d, held, Y, _, keys: found.append((held[0], Y, keys.tolist()))
     )
-    monkeypatch.setattr("dmo.fit.fitted_views.SOLVED_ROWS", 50)  # the sweep samples at most 30 of more than 50 rows
+    monkeypatch.setattr("dmo.fit.fitted_views.SOLVED_ROWS", 50)  # of more than 50 rows, only 30 are scored
     monkeypatch.setattr(out_of_fold, "SOLVED_ROWS", 50)
     monkeypatch.setattr(out_of_fold, "SOLVED_SOME", 30)
     views, _ = with_gaps()

@@ -101,7 +101,7 @@ def test_als_stops_on_the_residual_of_the_dense_map(balance, approximation):
     M, X, values = dense_map(views, Y, balance, 0.5, True), model.embedding_, model.eigenvalues_
     assert np.linalg.norm(M @ X - X * values, axis=0).max() <= 1.1e-6 * values[0]
     best = np.linalg.eigvalsh(M)[::-1][:4].sum()
-    assert model.objective_ == pytest.approx(best, rel=1e-9)  # 3e-4 lower if ALS stopped on small steps
+    assert model.objective_ == pytest.approx(best, rel=1e-9)  # a stop at small steps would lose 3e-4
     assert (np.diff(model.objective_history_) > -1e-9 * best).all()
 
 
@@ -330,7 +330,7 @@ def test_homogeneity_analysis_has_the_eigenvalues_of_prince_s_mca():
     columns = {c: np.where(rng.random(300) < 0.6, hidden, rng.integers(0, 4, 300)) for c in "wxyz"}
     frame = pd.DataFrame({c: values.astype(str) for c, values in columns.items()})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # prince warns
+        warnings.simplefilter("ignore")  # prince raises warnings
         oracle = prince.MCA(n_components=4, correction=None, engine="scipy").fit(frame).eigenvalues_
     model = HomogeneityAnalysis(n_components=4).fit(frame.to_numpy(dtype=object))
     np.testing.assert_allclose(model.eigenvalues_, oracle, rtol=1e-6)
@@ -358,7 +358,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
     views = [shared @ rng.standard_normal((3, d)) + rng.standard_normal((250, d)) for d in (6, 5, 4)]
     model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, solver=Solver(tol=1e-10)).fit(views)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cca-zoo warns
+        warnings.simplefilter("ignore")  # cca-zoo raises warnings
         oracle = GCCA(n_components=3).fit([v - v.mean(axis=0) for v in views])
         projected = oracle.transform([v - v.mean(axis=0) for v in views])
     target = np.linalg.qr(np.mean(projected, axis=0))[0]
@@ -367,7 +367,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
 
 
 def test_moments_weigh_every_view_as_the_dense_operator_does():
-    """Compare with the matrix H [sum_j w_j K_j (K_j + c_j I)^-1] H / sum_j w_j for linear kernels K_j."""
+    """Compare with the weighted mean of the ridge smoothers of all views, computed from dense kernel matrices."""
     rng = np.random.default_rng(4)
     views = {name: rng.standard_normal((60, d)) + 1.0 for name, d in (("a", 6), ("b", 4), ("c", 3))}
     weights, ridges = {"a": 1.0, "b": 5.0, "c": 0.3}, {"a": 2.0, "b": 0.5, "c": 9.0}
@@ -384,7 +384,7 @@ def test_moments_weigh_every_view_as_the_dense_operator_does():
 
 
 def test_multiset_cca_on_moments_weighs_all_views_alike():
-    """Compare with the matrix H [sum_j K_j (K_j + c_j I)^-1] H / V for three linear kernels K_j."""
+    """Compare with the mean of the ridge smoothers of three views, computed from dense kernel matrices."""
     rng = np.random.default_rng(5)
     ridges = {"a": 2.0, "b": 0.5, "c": 9.0}
     for n in (60, 12):
@@ -665,7 +665,7 @@ def test_views_with_ridges_of_their_own_give_the_labels_the_least():
 
 @pytest.mark.parametrize("approximation", [Exact("memory", "float64"), Nystrom(rank=40, precision="float64")])
 def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
-    """Compare with H [lambda sum_j K_j (K_j + c_j I)^-1 + YY' (YY' + c_Y I)^-1] H / (2 lambda + 1) for c_Y = 50."""
+    """Compare with a weighted mean of dense ridge smoothers, in which only the labels use the ridge 50."""
     views, Y = two_views(n=120)
     H = np.eye(120) - 1 / 120
     M, ridges = np.zeros((120, 120)), {"a": 0.5, "b": 0.02}
@@ -713,7 +713,7 @@ def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples
     assert model.objective_ <= full.eigenvalues_[:3].sum() + 1e-12
 
 
-@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])  # use moments, then rows
+@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])  # 160 samples use moments, 24 samples use rows
 def test_directions_of_classes_from_moments_are_those_that_views_say_best(n, near):
     X, y = classes_of_unlike_size(n, near=near)
     views = {"a": X[:, :5], "b": X[:, 5:]}
@@ -777,7 +777,7 @@ def test_als_resumes_from_its_last_step_after_worker_loss(lost, monkeypatch):
     assert np.linalg.svd(vectors[:, ::-1][:, :3].T @ pairs.vectors, compute_uv=False).min() > 1 - 1e-9
     assert pairs.converged
     assert steps == [lost - 1]  # the steps before the loss were complete
-    assert pairs.steps == len(calls) - 1  # count each step once
+    assert pairs.steps == len(calls) - 1  # each step is counted once
     assert (np.diff(pairs.history) > -1e-9).all()
     assert set(calls) == {3}
 

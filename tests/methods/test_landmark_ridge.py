@@ -77,7 +77,7 @@ def test_rows_own_gram_matrix_is_solved_as_nearly_as_factor_rows(center, width):
         found[solver, precision] = model.decision_function(X)
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
-    # Float32 sums give C'C a relative error of up to 1e-6, and a pivot as small as `_SINGLE` divides this error.
+    # Float32 sums cause a relative error of up to 1e-6 in C'C, which a pivot as small as `_SINGLE` amplifies.
     assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-6 / _SINGLE)
 
 

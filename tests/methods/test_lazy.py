@@ -341,13 +341,13 @@ def test_a_fit_keeps_what_dask_computes_and_says_where(
         model.fit(_counting(tmp_path, A), y)
         counts = [len((tmp_path / str(k)).read_text(encoding="ascii")) for k in range(4)]
         scores = model.decision_function(A)  # exact models compute scores from training rows
-    # A chunk is computed repeatedly before rows are written to a temporary store, and when blocks span several chunks.
+    # A temporary store is written only after two passes, and a block that spans two chunks computes both chunks.
     assert max(counts) <= (5 if place == "a temporary store" else 1)
     said = [record.getMessage() for record in caplog.records if "dask computes" in record.msg]
     assert len(said) == 1
     assert f"2.8 KiB that dask computes are kept in {'memory' if place == 'memory' else tmp_path}" in said[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the temporary store was removed
-    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # CG tolerance
+    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # tolerance of conjugate gradients
 
 
 def test_a_model_has_the_source_of_the_rows_that_its_fit_kept() -> None:

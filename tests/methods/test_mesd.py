@@ -240,7 +240,8 @@ def test_rechunked_sparse_and_wide_rows_give_the_same():
     for rows in (da.from_array(X, chunks=(7, D)), da.from_array(X, chunks=(20, 2)), scipy.sparse.csr_array(X)):
         model = MESD("olpp-r", n_components=2).fit(rows, Y)
         np.testing.assert_allclose(model.transform(X), plain.transform(X), atol=1e-9)
-    turn = np.linalg.qr(RNG.standard_normal((60, D)))[0].T  # a rotation into more features than samples
+    # Rotate the rows into a space with more features than samples.
+    turn = np.linalg.qr(RNG.standard_normal((60, D)))[0].T
     for wide in (X @ turn, scipy.sparse.csr_array(X @ turn)):
         model = MESD("olpp-r", weighted=True, n_components=2).fit(wide, Y)
         narrow = MESD("olpp-r", weighted=True, n_components=2).fit(X, Y)

@@ -242,7 +242,7 @@ def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
     np.testing.assert_allclose(psi, np.where(psi > 0, near, 0), atol=1e-7)
     assert (psi > 0).sum() == adjacency(neighbors(X, 7)).nnz
     if name == "mds":
-        one = np.array([[1.0, 1], [1, 0], [1, 1]])  # rank 2, or rank 1 after centering
+        one = np.array([[1.0, 1], [1, 0], [1, 1]])  # these labels have rank 2, or rank 1 after centering
         assert project_labels(name, one, None).shape == (3, 1)  # type: ignore[union-attr]
 
 
@@ -281,7 +281,7 @@ def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
     y = np.repeat([0, 1, 2], 40)
     data = np.random.default_rng(3).standard_normal((120, 10))
     data[:, :2] += 4 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    data[:, 5] *= 6  # make a direction without class information the one of largest variance
+    data[:, 5] *= 6  # the direction of largest variance contains no class information
     arguments: dict[str, Any] = {"n_neighbors": 10, "n_components": 2, "center": True}
     shares = []
     for combination in ("priority", "features"):

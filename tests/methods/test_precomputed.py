@@ -162,7 +162,7 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
     n = 150
     X, Y, K, K_new = samples(n)
     y = 2.0 * Y - 1 if name.endswith("SVR") else Y
-    how = {"approximation": Exact(storage="recomputed", block=128)}  # equal blocks fix the order of sums
+    how = {"approximation": Exact(storage="recomputed", block=128)}  # equal blocks imply the same order of sums
     if name.endswith("SVR"):
         how |= {"C": 0.1, "tol": 1e-3, "decoder": Scores(label_sets=False)}
     if name == "MultiSetCCA":
@@ -178,7 +178,7 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
 def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_path):
     n = 2100
     _, Y, K, K_new = samples(n)
-    write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # stored as float32
+    write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # the store uses float32
     engine = Exact(storage="recomputed")
     model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, decoder=Scores(label_sets=False))
     found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y).decision_function(K_new)
@@ -486,7 +486,7 @@ def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_a_float32_factor_takes_no_room_in_a_matrix_that_was_given(ridge, monkeypatch):
-    monkeypatch.setattr("dmo.linalg.solve._spared", lambda *_: 1.0)  # by default from 2000 samples
+    monkeypatch.setattr("dmo.linalg.solve._spared", lambda *_: 1.0)  # the default applies from 2000 samples
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(80, 5)), rng.random((80, 3)) < 0.4
     K = rbf_kernel(X, gamma=0.1).astype(np.float32)

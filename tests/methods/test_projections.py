@@ -122,7 +122,7 @@ def test_mddm_in_both_constraints(shrinkage):
 
 @pytest.mark.parametrize("shrinkage", [0.3, 0.7])
 def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
-    """Check the constraint alpha'((1 - s) K K + s K)alpha = I, which determines the scale of the coordinates."""
+    """Check that the coordinates satisfy the constraint of MDDM with shrinkage, which determines their scale."""
     operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
     problem = METHODS["mddm"].problem(TraceSamples(N, None, Y), Options(shrinkage=shrinkage))
     fit = fit_operator(problem, operator, K)
@@ -134,7 +134,7 @@ def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
 
 @pytest.mark.parametrize("ridge", [0.5, 2.0])
 def test_a_share_of_the_covariance_in_the_constraint_keeps_its_scale(ridge):
-    """Check alpha'(w K K + c K)alpha = I and alpha'K(K + T T')K alpha = diag(values) for w = 0.4 and ridge c."""
+    """Check that the coordinates satisfy a constraint with 0.4 times the covariance plus a ridge."""
     operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
     A, B = QuadraticForm(N, kernel=1.0, factor=YC), QuadraticForm(N, identity=0.4)
     fit = fit_operator(TraceProblem(A, B, ridge), operator, K)

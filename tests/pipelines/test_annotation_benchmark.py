@@ -88,7 +88,7 @@ def test_every_test_is_read_once_and_finished_parts_are_not_done_again(pipeline,
     ridge, kgha = (float(table(finished)[name, "plug-in"]["f1"]) for name in ("ridge-tagprop", "kgha-0.5"))
     row = next(line for line in text.split("### KGHA against")[1].splitlines() if line.startswith("| kgha-0.5"))
     assert f"{100 * kgha:.1f} ({100 * (kgha - ridge):+.1f})" in row
-    monkeypatch.setattr(pipeline, "prepared", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(pipeline, "prepared", lambda *_: pytest.fail("finished work is repeated"))
     assert pipeline.main([*COMMAND, "--work", str(finished), "--annotators", "jec,votes,space"]) == 0
     assert (finished / "table.md").read_text() == text
 

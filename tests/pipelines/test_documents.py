@@ -20,7 +20,7 @@ from dmo.methods.catalog import markdown
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 NEEDS = {"photographs": "cv2", "embeddings": "pyarrow", "serve": "uvicorn", "views": "xarray", "tools": "dask_ml"}
-"""Packages that a page needs in addition to dmo."""
+"""Additional packages that a documentation page needs."""
 ELSEWHERE = {
     "pip": "installs packages",
     "python -m venv": "makes an environment",
@@ -32,9 +32,9 @@ ELSEWHERE = {
     "dmo ingest scene": "downloads",
     "dmo --install-completion": "changes the shell",
 }
-"""Prefixes of commands that are shown but not run, with the reason."""
+"""Prefixes of documented commands that the tests do not run, each with the reason."""
 TEMPLATE = ROOT / "pipelines" / "template.py"
-"""The pipeline at the start of the page on clusters, which readers save as a file."""
+"""Pipeline that the page on clusters shows, and that readers save as a file."""
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
 COMPARED = doctest.OutputChecker()
 

@@ -22,7 +22,7 @@ def pipeline(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    """Write 260 stories with one to three of 11 topics, which the words of a story identify."""
+    """Write 260 stories with one to three of 11 topics, which determine the words of a story."""
     rng = np.random.default_rng(0)
     words = [f"{a}{b}word" for a in "abcdefgh" for b in "abcdefghijklm"]
     stories = []

@@ -360,7 +360,7 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     decompose = dmo.fit.fitted_views.Spectrum
     monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
-    assert len(made) == 2 * 2  # one spectrum per fold and `center`
+    assert len(made) == 2 * 2  # one spectrum per fold and value of `center`
     monkeypatch.setattr(dmo.fit.fitted_views, "EIGENPAIRS", np.inf)
     wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2
@@ -520,7 +520,7 @@ def test_subclass_under_another_name_is_swept_as_its_base(factorized):
         tables.append(sweep(kind(), VIEWS, LABELS, grid, 3, separation, refit=False).table)
         counts.append(len(factorized))
     assert tables[0] == tables[1]
-    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # folds times ridges times views
+    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # numbers of folds, ridges and views
 
 
 @pytest.mark.parametrize("kind", [SumRidge, SharingRidge])
@@ -664,7 +664,7 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
     X = rng.normal(size=(60, 3))
     Y = X @ rng.normal(size=(3, 2))  # noise-free targets favor small ridges
     ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", prepare="none"), X, Y, cv=3).tuning_.table]
-    assert min(ridges) < 1e-3 * ridges[0]  # the search extends beyond the first best ridge
+    assert min(ridges) < 1e-3 * ridges[0]  # the search extends beyond the initial candidates
     given = {"ridge": [1e-4, 2e-4, 3e-4], "bandwidth": [4.0, 5.0, 6.0]}
     with caplog.at_level("INFO", logger="dmo"):
         found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
@@ -1290,12 +1290,12 @@ def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):
     model, grid = REMEMBERED[name]
     several = "MORP" not in name
     if gaps and "products" in name:
-        pytest.skip("learned weights take all labels")
+        pytest.skip("learned weights require complete labels")
     X = VIEWS if several else np.hstack(list(VIEWS.values()))
     if "decoder" in model.get_params():
         model = clone(model).set_params(decoder=Scores(label_sets=False))
     if gaps and not several:
-        pytest.skip("MORP takes all labels")
+        pytest.skip("MORP requires complete labels")
     Y = unknown_here(LABELS) if gaps else LABELS
     pick = lambda rows: {view: x[rows] for view, x in X.items()} if several else X[rows]  # noqa: E731
     known = lambda Y, S: float(S[Y == 1].mean() - S[Y == 0].mean())  # noqa: E731

@@ -571,7 +571,7 @@ def read_rows(path: Path) -> list[Any]:
 
 
 COPIES = {f"kernel/c.{i}.{j}" for i in range(3) for j in range(i + 1, 3)}
-"""Transposed tiles of `make_kernel`, written for other readers; dmo reads them only to verify the store."""
+"""Transposed tiles of `make_kernel`, which other readers need and which dmo reads only to verify the store."""
 
 
 def read_kernel(path: Path) -> list[Any]:

@@ -229,7 +229,7 @@ JOBS: dict[str, tuple[Job, float]] = {  # pairs of a job and the fraction of its
 }
 
 TOGETHER = {"sweep, exact": 2}
-"""Pieces that are kept together: the scores of one fit are found side by side."""
+"""Jobs that save several steps together, because all scores of a fit are computed at once."""
 
 
 def die(name: str, folder: str, last: int) -> None:

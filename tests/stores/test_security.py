@@ -1,4 +1,4 @@
-"""Check that loading a model executes no code, that stores read only their own files, and that services are private."""
+"""Check that models execute no code, that stores read only their own files, and that services are not public."""
 
 import ast
 import json

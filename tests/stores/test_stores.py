@@ -117,7 +117,7 @@ def dense(block):
     return block.toarray() if sp.issparse(block) else block
 
 
-# Written values are read back
+# Values that are written and read
 
 
 def test_every_slice_of_every_view_is_what_was_written(store):
