@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-PATIENCE = 300  # seconds
+PATIENCE = 300  # maximum waiting time in seconds
 
 
 def await_workers(cluster: Any, count: int) -> None:

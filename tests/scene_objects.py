@@ -32,7 +32,6 @@ class Canvas:
         return pixels.reshape(self.height // 2, 2, self.width // 2, 2, 3).mean(axis=(1, 3))
 
     def row_color(self, row: int) -> Color:
-        """Return the mean color of a row of pixels."""
         line = self.image.crop((0, max(0, row), self.width, max(0, row) + 1))
         return rgb(np.asarray(line, dtype=np.float64).mean(axis=(0, 1)))
 
@@ -214,7 +213,6 @@ class Canvas:
         self.pen.rectangle((x - size * 0.07, y - tall * 0.5, x + size * 0.07, y), fill=rgb(np.array(wall) * 0.45))
 
     def skyline(self, base: int, wall: Color, window: Color) -> None:
-        """Paint two rows of tall buildings with windows."""
         for layer in range(2):
             x = -10.0
             while x < self.width:

@@ -111,7 +111,7 @@ CLIFFS = {
         "held-out scores of all rows below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation="exact")),
-        0.05,  # one row fewer
+        0.05,  # one row has no held-out score
     ),
     "fit.fitted_views.SOLVED_ROWS": (
         "held-out scores of all rows in tiles below, of some rows above",
@@ -507,7 +507,7 @@ def agrees(patched, name, value, problem, wanted, tolerance):
 def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
     X, Y = make_multilabel_classification(n_samples=n + 10, n_classes=4, random_state=0)
     X, new, Y = X[:n] / 5, X[n:] / 5, Y[:n]
-    for ridge in (1e-6, 1.0):  # below and above float32 precision
+    for ridge in (1e-6, 1.0):  # the ridges are below and above float32 precision
         exact = Exact("memory", "float64")
         wanted = (
             MultiViewRidge(ridge=ridge, approximation=exact, decoder=Scores(label_sets=False))

@@ -597,7 +597,7 @@ def outcome(name: str, words: str, engine: str) -> str:
             found, expected, tolerance = EVERY[words](case)
         except UserError as error:
             return re.sub(rf"^({name}(\(.*?\))?:? )?|; it (has|takes) [a-zA-Z_, ]+$", "", str(error).split("\n")[0])
-        except TypeError as error:  # raised by scikit-learn
+        except TypeError as error:  # scikit-learn raises this error
             if "Sparse data was passed" not in str(error):
                 raise
             return str(error)

@@ -22,7 +22,6 @@ A = np.arange(N * 2.0).reshape(N, 2)
 
 @pytest.fixture
 def store(tmp_path: Path) -> FeatureStore:
-    """Write a feature store with the views "a" and "b"."""
     writer = create_features(tmp_path / "f.zarr", N, {name: ViewSpec(2) for name in "ab"}, block=5)
     for name, block in writer.missing():
         writer.write(name, block, (A if name == "a" else -A)[writer.rows(block)])

@@ -26,7 +26,7 @@ def test_principal_components_explain_what_scikit_learn_says():
     Z = model.transform(rows)
     expected = [[np.corrcoef(rows[:, j], Z[:, k])[0, 1] for k in range(5)] for j in range(20, 24)]
     assert_allclose(found.loadings["x"][20:24], expected, atol=1e-6)
-    assert (found.loadings["x"][0] == 0).all()  # a constant column
+    assert (found.loadings["x"][0] == 0).all()  # this column is constant
     assert_allclose((rows - rows.mean(axis=0)) @ model.components_.T, Z, atol=1e-5)
     assert not hasattr(TraceEmbedding("pca", kernel="rbf").fit(X), "components_")
     sparse = describe_space(TraceEmbedding("pca", prepare="none").fit(X), scipy.sparse.csr_array(X))

@@ -18,7 +18,6 @@ from dmo.stores import open_features
 
 
 def use() -> None:
-    """Call the public functions and classes with every kind of input."""
     A, B = np.ones((20, 3)), np.zeros((20, 2))
     Y = np.eye(2)[np.arange(20) % 2]
     names = np.array(["sea", "sky"])[np.arange(20) % 2]

@@ -334,7 +334,7 @@ def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
         "classes": lambda: ("accuracy", np.mean(said == Y[kind][index, 0])),
         "real": lambda: ("r2", r2_score(truth, said)),
     }[kind]()
-    for judged in (model, out):  # evaluate the model and its written predictions
+    for judged in (model, out):
         measured = record("evaluate", judged, store)[measure]
         assert measured == pytest.approx(value)
         with figures_emptied():
@@ -1039,8 +1039,7 @@ APPLIED += [[command, "none.zarr", "f.zarr", "out.zarr"] for command in ("transf
 APPLIED += [["search", "none.zarr", "f.zarr", "--sample", "1"], ["update", "none.zarr", "f.zarr", "out.zarr", "a.csv"]]
 
 
-# Pairs of a command and the modules that must not be imported. The commands run in a single process, so commands that
-# import more modules come later.
+# Pairs of a command and the modules that must not be imported. Commands that import more modules run later.
 LEFT_OUT = [
     *((["fit", kind, "--help"], HEAVY - {"rich"} | COMPUTING) for kind in ("kgha", "mesd")),
     (["plan", "ridge", "--help"], HEAVY - {"rich"} | COMPUTING),
@@ -1287,7 +1286,7 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
     assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
-    assert "data:image/png" in page  # digit images
+    assert "data:image/png" in page  # the page contains digit images
     assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)

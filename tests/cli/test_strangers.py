@@ -27,7 +27,6 @@ def _table(**columns):
 
 
 def classes_with_gaps(folder):
-    """Write a table with unknown classes and missing feature values."""
     table = _table(species=CLASSES)
     table.loc[3, "f1"] = table.loc[9, "f2"] = np.nan
     table.loc[[5, 17], "species"] = None
@@ -79,13 +78,11 @@ def texts(folder):
 
 
 def npz_with_a_vector(folder):
-    """Write an NPZ archive of a feature matrix X and a vector y of class names."""
     np.savez(folder / "set.npz", X=X, y=CLASSES)
     return ["ingest", "files", "--view", "x=set.npz", "--labels", "set.npz::y", "--test-share", 0.25]
 
 
 def embeddings(folder):
-    """Write a Parquet table with columns of embeddings, numbers and classes."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.astype(np.float32).ravel()), 4)
     table = pa.table({"id": IDS, "embedding": vectors, "age": RNG.random(N), "species": CLASSES.tolist()})
@@ -105,7 +102,6 @@ def embeddings(folder):
 
 
 def real_targets(folder):
-    """Write a table with two columns of regression targets."""
     noise = 0.1 * RNG.normal(size=(N, 2))
     table = _table(height=170 + 10 * X[:, 0] + noise[:, 0], weight=70 + 5 * X[:, 1] + noise[:, 1])
     table.to_csv(folder / "people.csv", index=False)

@@ -149,7 +149,7 @@ FORMS = {
         [
             MIN | {"image": "/data/upload/1/0b0f-1.jpg", "sample": "1.jpg", "choice": {"choices": ["sea", "sky"]}},
             MIN | {"image": "/data/upload/1/5a3e-2.jpg", "sample": "2.jpg", "choice": "=fir"},
-            MIN | {"image": "/data/upload/1/7c11-3.jpg", "sample": "3.jpg"},  # a submission without a choice
+            MIN | {"image": "/data/upload/1/7c11-3.jpg", "sample": "3.jpg"},  # this submission has no choice
         ]
     ),
     "label studio of the templates.csv": "annotation_id,annotator,choice,created_at,id,image,lead_time,sample,updated_at\n"
@@ -304,7 +304,7 @@ def test_a_model_that_goes_on_learns_from_new_answers_alone(folder, tmp_path):
     found = dmo.load(str(tmp_path / "n.zarr"))
     np.testing.assert_allclose(found.decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6)
     assert found.label_names_ == [*NAMES, "moon"]
-    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")  # corrects a training sample
+    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")  # sample 3 is a training sample
     assert not record(*command[:-2], tmp_path / "o.zarr", tmp_path / "a.csv")["goes_on"]
     (tmp_path / "a.csv").write_text("sample,labels\nelsewhere,sea\n")
     assert "'elsewhere', which" in run(*command[:-2], tmp_path / "p.zarr", tmp_path / "a.csv", code=2).stderr

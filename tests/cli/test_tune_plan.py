@@ -43,7 +43,7 @@ def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
     done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
-    assert len(record["table"]) == 5  # four candidates and the default value
+    assert len(record["table"]) == 5  # the table contains four candidates and the default value
     assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
     fitted = dmo.load(model)
     assert fitted.ridge == record["best"]["ridge"]
@@ -343,7 +343,7 @@ def test_planned_factors_are_the_matrices_that_the_method_solves_with():
         assert (moments.kernel_bytes, moments.factor_bytes) == ((X.T @ X).nbytes, (X.T @ X).nbytes)
     assert plan_fit(dmo.LabelPropagation(), {"x": X}, labels).factor_bytes == 4 * np.zeros((n, labels)).nbytes
     meka = plan_fit(dmo.KGHA("rbf", approximation=dmo.Meka(rank=5, clusters=3)), {"x": X, "y": X}, labels)
-    factors = np.zeros((n, 2 * 3 * 5 + labels))  # factors of two views and labels
+    factors = np.zeros((n, 2 * 3 * 5 + labels))  # these factors belong to two views and the labels
     assert meka.kernel_bytes == (factors.T @ factors).nbytes
 
 

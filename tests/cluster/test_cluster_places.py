@@ -800,17 +800,16 @@ def test_the_table_of_resources_matches_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Compare the planned number of tasks of a pass with a count of its segments and pairwise sums."""
     for n, size in ((1, 1), (8192, 1), (8193, 1), (131_071, 1), (131_072, 2), (200_000, 2), (10**7, 12)):
         parts, tasks = -(-n // (size * 4096)), 0
         segment = min(16, max(1, parts // 4))
         while parts:
             now = min(segment, parts)
             futures = made = now
-            while futures > 1:  # pairwise sums
+            while futures > 1:  # sum the results pairwise
                 made += futures // 2
                 futures = futures // 2 + futures % 2
-            made += tasks > 0  # running sum of segments
+            made += tasks > 0  # update the sum of all segments
             tasks, parts = tasks + made, parts - now
         found = pass_graph(n, 100, 5)
         assert found.tasks == tasks
@@ -820,7 +819,6 @@ def test_the_plan_of_a_pass_counts_its_tasks() -> None:
 
 @pytest.mark.parametrize(("n", "block", "threads"), [(100, 10, 1), (100, 10, 3), (30, 10, 64), (5, 10, 2)])
 def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int) -> None:
-    """Compare the planned number of tasks of a product with the number of tasks that `Tiles` submits."""
     submitted: list[Any] = []
 
     class Counted(Tiles):

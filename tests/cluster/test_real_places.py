@@ -200,7 +200,6 @@ def work(features: Path, images: Path, out: Path, *where: Any, **variables: str)
 
 
 def same_work(out: Path, made: Path) -> None:
-    """Check that the results of workers equal the results of a single process."""
     for name in ("m.zarr", "z.zarr", "x.zarr"):
         assert stores.verify(out / name) == []
     found, wanted = (stores.open_results(folder / "z.zarr")[:] for folder in (out, made))
@@ -218,7 +217,6 @@ SMALL = settings(batch__processes=1, batch__cores=1, batch__memory="1GiB")
 
 
 def jobs(slurm: dict[str, str], name: str) -> list[str]:
-    """Return the numbers of all running jobs with a given name."""
     return call("squeue", "-h", "-t", "R", "-n", name, "-o", "%i", **slurm).split()
 
 

@@ -236,7 +236,7 @@ def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(dmo.fit.row_sums, "_task", dies)
     with pytest.raises(KeyboardInterrupt):
         collect()
-    kept = sorted(tmp_path.iterdir())  # two generations of the same state
+    kept = sorted(tmp_path.iterdir())  # the folder contains two generations of the state
     assert len(kept) == 2
     with checkpoints(str(tmp_path), 0):  # other checkpoints are deleted at the end
         collect(1 - Y)  # different labels require a separate checkpoint

@@ -32,7 +32,6 @@ class Awkward:
 
 
 def awkward(rng):
-    """Generate a random table."""
     n, delimiter = int(rng.integers(12, 60)), str(rng.choice([",", ";", "\t", "|"]))
     decimal = "," if delimiter != "," and rng.random() < 0.5 else "."
     kinds = [

@@ -564,7 +564,7 @@ def test_compressed_chunks_in_shards_are_bounded_one_by_one(tmp_path, name, plac
     data, bomb = file.read_bytes(), getattr(numcodecs, name)().encode(bytes(1 << 25))
     size = 16 * 8 + 4
     index = np.frombuffer(data[:size] if place == "start" else data[-size:], "<u8", 16).copy()
-    index[8:10] = (size if place == "start" else 0), len(bomb)  # index entry of the first chunk of rows 12 and 13
+    index[8:10] = (size if place == "start" else 0), len(bomb)  # replace the first chunk of rows 12 and 13
     head = index.tobytes()
     head += google_crc32c.value(head).to_bytes(4, "little")
     file.write_bytes(head + bomb + data[size:] if place == "start" else bomb + data[:-size] + head)

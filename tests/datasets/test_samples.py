@@ -109,13 +109,12 @@ def test_labels_of_every_form_keep_their_names(made, names, expected, ending):
 
 
 WORDS = np.array(["10", "9", "low"], dtype=object)[RNG.integers(3, size=N)]
-WORDS[7] = "rare"  # class without training samples
+WORDS[7] = "rare"  # this class has no training samples
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha", "morp", "lltsvr"])
 def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
-    """The accuracy of a single column of classes equals scikit-learn's accuracy_score."""
     place = {"10": 0.0, "9": 2.0, "low": 5.0, "rare": 9.0}
     table = TABLE.assign(width=[place[word] for word in WORDS] + RNG.normal(scale=0.7, size=N))
     table.assign(part=np.where(np.arange(N) % 3 == 1, "test", "train")).to_csv("x.csv", index=False)
@@ -444,7 +443,7 @@ def test_arff_asks_for_its_labels_and_words_are_one_hot():
     np.testing.assert_array_equal(store.views["x"][:], [[1, 0, np.nan], [0, 1, 2], [1, 0, 3]])
     assert store.attributes["missing"] == {"x": {"b": 1}}
     assert sorted(store.split) == ["test", "train", "train"]
-    Path("b.arff").write_text(ARFF.format(": -C -1"))  # label notation of MEKA
+    Path("b.arff").write_text(ARFF.format(": -C -1"))  # MEKA uses this notation
     assert ingest_files({"x": "b.arff"}, "t.zarr").label_names == ["c"]
 
 
@@ -856,7 +855,7 @@ def test_labels_of_an_array_need_two_bytes_per_cell(values):
     np.testing.assert_array_equal(dense(Y), given == 1)
     assert not real
     assert scipy.sparse.issparse(Y) == (share < 0.1)
-    assert peak < 2 * given.size + (60 << 20)  # two bytes per cell, plus blocks of floats
+    assert peak < 2 * given.size + (60 << 20)  # labels need two bytes per cell, plus blocks of floats
 
 
 def test_one_unknown_cell_makes_no_floats_of_all_label_columns():

@@ -274,7 +274,7 @@ def test_rules_come_near_the_best_of_all_ways_to_give_two_labels_a_sample(metric
 @pytest.mark.parametrize("shift", [-4.0, -1.0, 2.0])
 def test_sets_of_a_sample_are_the_best_of_all_sets(metric, shift):
     p = expit(2.0 * np.random.default_rng(0).normal(size=(30, 5)) + shift)
-    p[0] = 0.3  # equal probabilities
+    p[0] = 0.3  # all labels have equal probabilities
     every = np.array(list(np.ndindex(*(2,) * 5)))
     table = SET_MEASURES[metric](every[:, None], every)
     given = SetRule(metric, np.empty(0))(p) > 0

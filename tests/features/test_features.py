@@ -287,7 +287,8 @@ def test_the_named_sets_have_the_papers_dimensions(image):
     recipe = features.Recipe.of("kgha8")
     large = {name: features.Vocabulary(np.zeros((size, 2), np.float32)) for name, size in sets.LOCAL.items()}
     dimensions = [recipe.dimension(view, large) for view in recipe.views]
-    assert dimensions == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]  # Table 2 of the KGHA paper
+    # Table 2 of the KGHA paper lists these dimensions.
+    assert dimensions == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]
     assert features.Recipe.of("morp491").views == ("morp491",)
     parts = [features.correlogram, features.color_moments, features.wavelet_texture, features.color_histogram]
     np.testing.assert_array_equal(features.morp491(image), np.concatenate([part(image) for part in parts]))
@@ -396,7 +397,7 @@ def test_exif_turns_a_image_upright(tmp_path):
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[:, :30] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6  # rotate by 90 degrees clockwise
+    exif[0x0112] = 6  # this value means a clockwise rotation by 90 degrees
     found = read_image(saved(tmp_path, "turned.png", Image.fromarray(pixels), exif=exif))
     np.testing.assert_array_equal(found, np.rot90(pixels, -1))
 

@@ -92,7 +92,7 @@ def several(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     return lambda views, Y: make().fit(views, Y)
 
 
-FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # pairs of a fit and the number of views that it reads
+FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # a fit and the number of views that the fit reads
     "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=False))), 2),
     "KGHA, MEKA": (
         several(
@@ -191,7 +191,7 @@ def test_a_fit_reads_other_arrays_once_and_once_more_for_a_sample(name: str, dat
     fit(views, data[1])
     sampled = "Nystrom" in name or "MEKA" in name or "multiple" in name
     for view in views.values():
-        more = {"ridge, exact": 2, "KGHA, exact": 1}.get(name, 0)  # reads for sample keys and for hashes of rows
+        more = {"ridge, exact": 2, "KGHA, exact": 1}.get(name, 0)  # sample keys and row hashes need more reads
         assert view.read[8] == (2 if sampled else 1) + more or not view.read  # the first rows determine the scale
         assert max((count for chunk, count in view.read.items() if chunk), default=0) <= 2 + more
         assert view.read[0] <= 3 + more
@@ -255,7 +255,8 @@ def test_blocks_in_order_are_those_of_the_source(kind: str, block: int, index: s
     found = [reader[slice(at, min(at + block, len(picked)))] for at in range(0, len(picked), block)]
     found = [part.toarray() if scipy.sparse.issparse(part) else part for part in found]
     np.testing.assert_array_equal(np.vstack(found), X[picked])
-    np.testing.assert_array_equal(np.asarray(reader[slice(5, 9)] @ np.eye(3)), X[picked[5:9]])  # a read out of order
+    # This read is out of order.
+    np.testing.assert_array_equal(np.asarray(reader[slice(5, 9)] @ np.eye(3)), X[picked[5:9]])
 
 
 def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: Any, tmp_path: Path) -> None:

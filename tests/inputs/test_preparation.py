@@ -17,7 +17,7 @@ from dmo.selection import sweep
 RNG = np.random.default_rng(0)
 N, D = 300, 6
 WILD = RNG.normal(size=(N, D)) * 10.0 ** np.arange(-3, 3) + 5
-WILD[:, 3] = 7.0  # a constant column
+WILD[:, 3] = 7.0  # this column is constant
 Y = (RNG.random((N, 4)) < 0.3) | (WILD[:, :4] > 5)
 GAPS = np.where(RNG.random((N, D)) < 0.1, np.nan, WILD)
 SCALERS = {"standard": StandardScaler(), "maxabs": MaxAbsScaler(), "l2": Normalizer(), "none": "passthrough"}

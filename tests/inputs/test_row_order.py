@@ -140,12 +140,13 @@ def test_indices_that_do_not_pair_rows_are_rejected(index, words):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (NAMES, pd.RangeIndex(N)),  # a default index
-        (OTHER + 3, pd.RangeIndex(N)),  # an index of a partial table and a default index
-        (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # different identifiers
-        (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),  # a different number of levels
+        (NAMES, pd.RangeIndex(N)),  # one table has a default index
+        (OTHER + 3, pd.RangeIndex(N)),  # one table is a part of a table with another index
+        (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # the tables have different identifiers
+        # The indices have different numbers of levels.
+        (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),
         (NAMES, pd.MultiIndex.from_product([range(N // 2), list("ab")])),
-        (pd.Index(["s"] * N), pd.Index(["s"] * N)),  # identical duplicate labels
+        (pd.Index(["s"] * N), pd.Index(["s"] * N)),  # the indices are equal but not unique
     ],
     ids=["counted", "part", "disjoint", "levels", "other levels", "equal"],
 )
@@ -170,7 +171,7 @@ def test_an_index_that_only_counts_rows_pairs_them_with_a_warning():
         found = scores(moved)
     assert [warning.filename for warning in said] == [__file__]
     assert_allclose(found, scores(tables()), atol=1e-12)
-    by_position = given | {"y": moved["y"].reset_index(drop=True)}  # as the warning suggests
+    by_position = given | {"y": moved["y"].reset_index(drop=True)}  # the warning suggests this fix
     assert not np.allclose(scores(by_position), found)
 
 

@@ -98,7 +98,7 @@ def test_sums_of_a_fit_are_made_on_the_device(monkeypatch):
     matmul = strict.matmul
     monkeypatch.setattr(strict, "matmul", lambda a, b: seen.append(a.shape) or matmul(a, b))
     MultiViewRidge("rbf", approximation=Nystrom(rank=7), decoder=Scores(label_sets=False)).fit(ROWS, ROWS[:, :2] > 0.5)
-    assert (9, 40) in seen  # 7 factor columns plus 2 labels, and 40 rows
+    assert (9, 40) in seen  # there are 40 rows with 7 factor columns and 2 labels
 
 
 @pytest.mark.parametrize("wanted", ["no_such_library", "array_api_strict:cuda"])

@@ -90,7 +90,7 @@ def test_parameters_are_checked():
 
 def drawn_hierarchy(rng, n_labels, share=0.12):
     """Generate a random acyclic graph, and return the parents and the ancestors of each label."""
-    below = np.tril(rng.random((n_labels, n_labels)) < share, -1)  # entries [child, parent]
+    below = np.tril(rng.random((n_labels, n_labels)) < share, -1)  # entry [i, j] marks j as a parent of i
     above = np.linalg.matrix_power(np.eye(n_labels, dtype=int) + below, n_labels) > 0
     return {str(j): [str(p) for p in np.flatnonzero(below[j])] for j in range(n_labels)}, above
 

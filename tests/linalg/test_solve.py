@@ -400,7 +400,7 @@ def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any
     assert chosen(easy, 1.0, columns=2000) == "cholesky"
     assert chosen(easy, 1.0, columns=20, last=np.arange(1980)) == "mixed"  # CG would need a solve for each left-out row
     made = NystromPreconditioner.of(easy, 50, 0)
-    poor = NystromPreconditioner(made.basis, made.values * 1e6)  # a poor preconditioner
+    poor = NystromPreconditioner(made.basis, made.values * 1e6)
     assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "mixed"
 
 
@@ -433,7 +433,7 @@ def test_the_price_of_a_factor_in_products_by_hand() -> None:
     cases: list[tuple[type, str, float]] = [
         (np.float64, "cholesky", 10.0),
         (np.float32, "cholesky", 20.0),  # float64 doubles the cost of a factor
-        (np.float32, "mixed", 10.0 + 4.0),  # plus two float64 products
+        (np.float32, "mixed", 10.0 + 4.0),  # the refinement needs two float64 products
     ]
     for dtype, direct, products in cases:
         A: Any = SimpleNamespace(n=3840, dtype=np.dtype(dtype))

@@ -113,7 +113,7 @@ def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_feat
     rng = np.random.default_rng(0)
     groups = np.concatenate(
         [np.zeros(1400, int), np.repeat(np.arange(1, 16), 4)]
-    )  # 15 groups of 4 rows and one large group
+    )  # there are 15 groups of 4 rows and one large group
     wide = rng.standard_normal((16, 1500))[groups] + 0.02 * rng.standard_normal((len(groups), 1500))
     wide[:, 900:] = 0.0
     rows, kernel = (scipy.sparse.csr_array(wide) if sparse else wide), RBF(bandwidth=12.0).fit(wide)
@@ -430,7 +430,7 @@ def test_projected_links_are_semidefinite_and_the_best_for_their_basis(basis, wi
     np.testing.assert_allclose(W.T @ W, np.eye(W.shape[1]), atol=1e-6)
     np.testing.assert_allclose(
         L, W.T @ K[width] @ W, atol=1e-6 * len(X)
-    )  # the least squares solution, because W is orthonormal
+    )  # this is the least squares solution, because W is orthonormal
     approximation = product(found)
     assert np.linalg.eigvalsh(approximation)[0] > -1e-10 * len(X)
     values = np.linalg.eigvalsh(K[width])

@@ -140,7 +140,7 @@ def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
     roll = make_swiss_roll(400, random_state=0)[0]
     dense = [made(TraceEmbedding, name, n_components=2, **more).fit(roll) for name, more in names]
     monkeypatch.setattr(solvers, "DENSE", 10)
-    for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # Lanczos, shift-invert, LOBPCG
+    for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # these limits select Lanczos, shift-invert and LOBPCG
         monkeypatch.setattr(solvers, "RESTARTS", restarts)
         monkeypatch.setattr(solvers, "FACTORED", most)
         last = restarts == 1 and most == 10
@@ -367,7 +367,6 @@ def test_every_unsupervised_method_mixes():
 
 @pytest.mark.slow
 def test_any_supervised_method_is_offered_with_any_unsupervised_one():
-    """Combine every supervised method with two unsupervised methods."""
     for i, supervised in enumerate(SUPERVISED):
         for j in (i, i + 5):
             unsupervised = [*UNSUPERVISED][j % len(UNSUPERVISED)]

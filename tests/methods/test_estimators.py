@@ -661,7 +661,7 @@ def test_features_whose_squares_overflow_are_refused(method: str, as_store: bool
         dmo.TraceEmbedding(method=method, n_components=2).fit(given, np.arange(30) % 3)
 
 
-UNITS = {  # name: (estimator for a given ridge, whether the estimator centers)
+UNITS = {  # pairs of an estimator for a given ridge, and whether the estimator centers
     "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
     "leave-one-out": (
         lambda c, how: MultiViewRidge("linear", ridge=c, decoder=Scores(standardize=0.5), approximation=how),

@@ -97,7 +97,6 @@ def test_model_ignores_changes_of_every_input_type(name, kind):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
 def test_first_predictions_from_threads_and_copies_agree(name, tmp_path):
-    """Concurrent threads and copies made before the first prediction return the same values as a single thread."""
     expected = predictions(clone(MODELS[name]).fit(X, Y))
     model = clone(MODELS[name]).fit(X, Y)
     model.save(str(tmp_path / "m.zarr"))

@@ -562,7 +562,7 @@ def test_a_solve_that_stops_short_warns(monkeypatch):
     "approximation", [Nystrom(rank=20, fit_rows=150), Nystrom(rank=120, fit_rows=150), "exact"], ids=str
 )
 def test_a_fit_by_two_threads_is_that_by_one(approximation):
-    views, Y = two_views(n=200)  # more rows than columns, fewer rows, and kernels
+    views, Y = two_views(n=200)  # the cases have more rows than columns, fewer rows, and kernels
     model = KGHA("rbf", approximation=approximation, n_components=5, decoder=Scores(standardize=1.0), random_state=0)
     found = []
     for threads in (1, 2):

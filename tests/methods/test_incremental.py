@@ -95,7 +95,7 @@ def test_the_statistics_of_held_out_folds_see_every_row(kind: type) -> None:
     for where in BATCHES:  # the second batch has fewer rows than folds
         model.partial_fit(some(where), Y[where])
     assert sum(part.n for part in model.pass_.folds) == 120
-    held = made(kind, decoder=Scores(standardize=1.0)).fit(VIEWS, Y).rule_  # the same rows in different folds
+    held = made(kind, decoder=Scores(standardize=1.0)).fit(VIEWS, Y).rule_  # this fit uses different folds
     np.testing.assert_allclose(model.rule_.deviation, held.deviation, rtol=0.2)
 
 

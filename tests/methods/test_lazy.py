@@ -158,7 +158,7 @@ def test_the_model_is_one_node_of_the_graph_and_stays_what_it_was():
     few, many = model.predict(_lazy(VIEWS, 35)), model.predict(_lazy(VIEWS, 1))
     sizes = [len(pickle.dumps(found.__dask_graph__())) for found in (few, many)]
     alone = len(pickle.dumps(model))
-    assert sizes[1] - sizes[0] < alone * 10  # 70 more chunks
+    assert sizes[1] - sizes[0] < alone * 10  # the second graph has 70 more chunks
     before = model.decision_function(_lazy(VIEWS))
     expected = model.decision_function(VIEWS)
     model.fit(VIEWS, 1 - Y)
@@ -347,7 +347,7 @@ def test_a_fit_keeps_what_dask_computes_and_says_where(
     assert len(said) == 1
     assert f"2.8 KiB that dask computes are kept in {'memory' if place == 'memory' else tmp_path}" in said[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the temporary store was removed
-    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # tolerance of conjugate gradients
+    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # conjugate gradients have this tolerance
 
 
 def test_a_model_has_the_source_of_the_rows_that_its_fit_kept() -> None:

@@ -78,7 +78,7 @@ def conic_optimum(problem):
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     U = [np.eye(L)] * n if problem.frames is None else list(problem.frames)
     rotate = sp.block_diag([u.T for u in U])
-    fitted = rotate @ np.hstack([root, np.tile(np.eye(L), (n, 1))])  # maps (v, b) to the rotated outputs
+    fitted = rotate @ np.hstack([root, np.tile(np.eye(L), (n, 1))])  # the matrix maps (v, b) to rotated outputs
     goal = rotate @ problem.targets.ravel()
     m, k = n * L, fitted.shape[1]
     P = sp.block_diag([sp.eye(m), sp.csc_matrix((L + m, L + m))]).tocsc()
@@ -204,7 +204,7 @@ def test_power_losses_reach_the_optimum_of_their_conic_program(loss):
 
 def test_coupled_outputs_reach_the_optimum_with_the_matrix_kernel():
     root = np.random.default_rng(0).standard_normal((3, 2))
-    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # a singular and a regular matrix
+    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # S is singular, then regular
         problem = problem_of(40, 3, 2, local=False, coupling=S)
         assert admm(problem).certificate.objective == pytest.approx(conic_optimum(problem), rel=1e-6)
 

@@ -283,7 +283,6 @@ def test_bad_input_is_named():
 
 
 def test_all_pairs_of_large_classes_are_refused(monkeypatch):
-    """Reject classes with too many pairs of samples if the number of neighbors is unlimited."""
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
     with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
         MESD("lfda").fit(X, Y)

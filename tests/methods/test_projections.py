@@ -154,7 +154,7 @@ def test_hsic_estimates_are_their_definitions():
     K1 = np.outer(small[:, 0], small[:, 0])
     assert a.values[0] == pytest.approx(np.trace(K1 @ H @ KY @ H) / (N - 1) ** 2)
     small, exact, a, _ = both("hsic-1")
-    for j in range(K):  # equation 5 of Song et al. (2012) with the linear kernel of each coordinate
+    for j in range(K):  # apply equation 5 of Song et al. (2012) to the linear kernel of each coordinate
         own, other = np.outer(small[:, j], small[:, j]), KY.copy()
         np.fill_diagonal(own, 0.0)
         np.fill_diagonal(other, 0.0)

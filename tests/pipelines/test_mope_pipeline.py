@@ -58,7 +58,6 @@ def test_the_classifier_is_scikit_learns_discriminant_per_label(pipeline):
 
 @pytest.mark.slow
 def test_labels_that_are_hidden_do_not_count(pipeline):
-    """The results of methods with labels for 40 % of the rows do not depend on the hidden labels."""
     text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
     rng = np.random.default_rng(2)
     X, Y = np.abs(rng.standard_normal((240, 12))), (rng.random((80, 3)) < 0.5).astype(float)

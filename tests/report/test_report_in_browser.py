@@ -148,7 +148,7 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page, samples = opened(path), evidence()
     canvas, tip = page.locator("canvas"), page.locator(".tip")
     box = canvas.bounding_box()
-    far = int(np.argmax(samples.plane[:, 0]))  # rightmost point
+    far = int(np.argmax(samples.plane[:, 0]))  # index of the rightmost point
     low, high = samples.plane[:, 1].min(), samples.plane[:, 1].max()
     y = box["height"] - 24 - (samples.plane[far, 1] - low) / (high - low) * (box["height"] - 38)
     canvas.hover(position={"x": box["width"] - 14, "y": y})

@@ -211,7 +211,7 @@ def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation)
     model = MultiViewRidge(decoder=Scores(propensity=True, label_sets=False), approximation=approximation)
     for row in sweep(model, VIEWS, LABELS, {"ridge": [0.1, 1.0]}, 2, separation, refit=False).table:
         alone = separately(model, {"ridge": row["ridge"]}, 2, VIEWS, separation)
-        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # tolerance of the solver and of float32
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # the solver and float32 limit the accuracy
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     decompose = dmo.fit.fitted_views.Spectrum
     monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
-    assert len(made) == 2 * 2  # one spectrum per fold and value of `center`
+    assert len(made) == 2 * 2  # each fold and each value of `center` needs one spectrum
     monkeypatch.setattr(dmo.fit.fitted_views, "EIGENPAIRS", np.inf)
     wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2
@@ -520,7 +520,7 @@ def test_subclass_under_another_name_is_swept_as_its_base(factorized):
         tables.append(sweep(kind(), VIEWS, LABELS, grid, 3, separation, refit=False).table)
         counts.append(len(factorized))
     assert tables[0] == tables[1]
-    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # numbers of folds, ridges and views
+    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # the factors are folds, ridges and views
 
 
 @pytest.mark.parametrize("kind", [SumRidge, SharingRidge])
@@ -849,7 +849,6 @@ SEVERAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("form", SEVERAL)
 def test_searches_take_views_in_every_form(form, monkeypatch):
-    """Searches and sweeps return the same scores for every container of views as for a mapping."""
     monkeypatch.setattr(dmo.select.tuning, "_SIZES", (40, 50, 60))
     X, Y = scattered(n=70)
     views, (made, columns) = {"a": X[:, :2], "b": X[:, 2:]}, SEVERAL[form]
@@ -1366,7 +1365,7 @@ def test_what_is_remembered_goes_by_contents_and_makes_room_by_age():
         assert ask(X) == ask(X.copy()) == ask(Subset(X, np.arange(3))[:]) == 1
         assert ask(X + 1) == 2
         assert ask(X) == 1
-        assert ask(Subset(X, np.array([0, 2]))) == 3  # evicts X + 1, the oldest
+        assert ask(Subset(X, np.array([0, 2]))) == 3  # X + 1 is the oldest and is evicted
         assert ask(X + 1) == 4
     assert remembered(lambda: 5, 8.0, lambda memory: 1 / 0) == 5
 

@@ -210,7 +210,7 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     upload = Upload("photo.jpg", tmp_path / "pics" / name)
     (answer,) = trial.images([upload])
     assert answer["neighbors"][0]["sample"] == name
-    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # JPEG header
+    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # JPEG files start with these bytes
     assert trial.thumbnail(12) is None
     assert trial.thumbnail(-1) is None
     with pytest.raises(UserError, match=r"^photo.png: cannot be read as an image"):

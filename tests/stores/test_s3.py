@@ -36,7 +36,6 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def bucket(service: Service) -> str:
-    """Return the URL of an empty bucket."""
     return "s3://dmo-test"
 
 
@@ -230,7 +229,7 @@ def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service
                 assert stores.verify(url) == []
             except OSError as error:
                 told.append(error)
-    assert len(told) >= 5  # about ten requests in windows of two
+    assert len(told) >= 5  # the run sends about ten requests in windows of two
     assert {code(error) for error in told} == {WRONG if kind == "denied" else FAILED}
     assert {isinstance(error, UserError) for error in told} == {kind == "denied"}
     assert stores.verify(url) == []

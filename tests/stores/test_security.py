@@ -679,7 +679,7 @@ def refuses_plain(host: str, port: int) -> None:
             connection.sendall(words)
             connection.settimeout(30)
             answer = b"".join(iter(lambda: received(connection), b""))
-        assert answer[:1] in (b"", b"\x15"), answer  # no response, or a TLS alert
+        assert answer[:1] in (b"", b"\x15"), answer  # the server sends nothing or a TLS alert
 
 
 def received(connection: socket.socket) -> bytes:
