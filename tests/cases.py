@@ -85,8 +85,8 @@ class ThreadTiles:
 class Case:
     """Operator with dense reference matrices.
 
-    `matrix` is the dense form of the operator. `cross` is the block between new and old rows that its expansions
-    represent, and `raw` is that block before the kernel was wrapped.
+    `matrix` is the dense form of the operator. `cross` is the kernel block between new and old rows, and `raw` is the
+    same block of the original kernel.
     """
 
     operator: Operator

@@ -18,7 +18,7 @@ os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", "1s")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # let commands use compiled modules
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands load compiled modules, as for users
 # The scripts in `pipelines` import modules from their own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))
 

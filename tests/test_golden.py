@@ -213,7 +213,7 @@ def of_tune(name: str) -> dict[str, np.ndarray]:
 
 
 def of_store() -> dict[str, np.ndarray]:
-    """Hash the lower tiles and the manifest of a kernel store. Its integer entries are exact on every processor."""
+    """Hash the lower tiles and the manifest of a kernel store, whose integer entries are exact on every processor."""
     with tempfile.TemporaryDirectory() as made:
         path = Path(made, "k.zarr")
         X = np.arange(24.0).reshape(12, 2) % 5

@@ -52,7 +52,7 @@ def test_figures_at_k_are_scikit_learns_and_their_definitions(problem, top):
 
 
 def test_propensities_favor_hits_on_rare_labels():
-    """Check 1 / p = 1 + (log N - 1) 2.5^0.55 (N_l + 1.5)^-0.55 of Jain, Prabhu and Varma (2016)."""
+    """Check the propensities 1 / p = 1 + (log N - 1) 2.5^0.55 (N_l + 1.5)^-0.55 of Jain, Prabhu and Varma (2016)."""
     Y, S = np.array([[1, 1, 0], [1, 0, 1]]), np.array([[0.9, 0.1, 0.2], [0.3, 0.1, 0.9]])
     count, n = np.array([900, 10, 40]), 1000
     weight = 1 + (np.log(n) - 1) * 2.5**0.55 * (count + 1.5) ** -0.55

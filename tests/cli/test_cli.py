@@ -1079,7 +1079,7 @@ def test_the_options_that_are_kept_are_those_of_the_classes(monkeypatch, tmp_pat
     made = estimator_options.surfaces.__wrapped__()
     with monkeypatch.context() as without:
         without.setattr(signatures, "surface", None)
-        assert estimator_options.surfaces.__wrapped__() == made  # read from the cache
+        assert estimator_options.surfaces.__wrapped__() == made  # the options are read from the cache
     monkeypatch.setattr(estimator_options, "_sources", lambda: "changed")
     monkeypatch.setattr(signatures, "surface", lambda kind: made[kind.__name__])
     assert estimator_options.surfaces.__wrapped__() == made

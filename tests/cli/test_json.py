@@ -149,7 +149,6 @@ def results():
 
 
 def tables(found):
-    """Generate the tables of the page, with one table for each command."""
     parts = []
     for command in (name for name in COMMANDS if name in found):
         lines, seen = [], set(found[command]) - COSTS

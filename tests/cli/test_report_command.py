@@ -25,7 +25,6 @@ from dmo.workflows.report_page import annotation_measures, paired_differences, r
 
 
 def cells(page, caption):
-    """Return the text of all cells in the table with a given caption."""
     table = page[page.index(f"<h2>{caption}</h2>") :].split("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")]
     return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]

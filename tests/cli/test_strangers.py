@@ -179,7 +179,7 @@ def test_a_search_tells_the_error_of_real_targets_as_the_positive_number_that_it
         "0.1,1",
     )
     assert re.search(r": arrmse 0\.\d+ on 4 folds", run(*asked).stdout)
-    assert record(*asked, "--overwrite")["best"]["mean"] < 0  # scores are negated errors
+    assert record(*asked, "--overwrite")["best"]["mean"] < 0  # the score is the negated error
 
 
 def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatch):

@@ -85,7 +85,6 @@ def until(true: Callable[[], Any], what: str) -> Any:
 
 
 def stop(pid: int) -> None:
-    """Stop a daemon that this module started, and wait for it to exit."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -112,7 +111,7 @@ def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Collect the rows (backend, event, outcome) of the table."""
+    """Collect the rows of the outcome table as (backend, event, outcome)."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_PLACES_TABLE"):

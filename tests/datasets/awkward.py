@@ -84,7 +84,6 @@ def _cells(kind, n, decimal, rng):
 
 
 def oracle(table):
-    """Read ids, features and classes with Python's csv module."""
     rows = [row for row in csv.reader(io.StringIO(table.text, newline=""), delimiter=table.delimiter) if row]
     rows = rows[1:] if table.header else rows
     rows = [row[1:] for row in rows] if table.row_names else rows

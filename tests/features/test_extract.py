@@ -99,7 +99,6 @@ def test_drawn_images_are_kept_and_listed(tmp_path):
 
 @pytest.fixture
 def few(tmp_path):
-    """Create four small images in different subfolders of `few`."""
     for i, name in enumerate(("train/sky/a.png", "train/sea/b.png", "test/sky/night/c.png", "test/d.png")):
         path = tmp_path / "few" / name
         path.parent.mkdir(parents=True, exist_ok=True)

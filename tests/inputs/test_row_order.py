@@ -141,7 +141,7 @@ def test_indices_that_do_not_pair_rows_are_rejected(index, words):
     ("first", "second"),
     [
         (NAMES, pd.RangeIndex(N)),  # one table has a default index
-        (OTHER + 3, pd.RangeIndex(N)),  # one table is a part of a table with another index
+        (OTHER + 3, pd.RangeIndex(N)),  # one table is a subset with its old index
         (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # the tables have different identifiers
         # The indices have different numbers of levels.
         (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),

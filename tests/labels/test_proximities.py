@@ -153,7 +153,7 @@ def test_classes_are_compared_by_their_features(rows: Any) -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
 def test_classes_are_compared_by_the_words_that_occur_in_them(make: Callable[[np.ndarray], Any]) -> None:
-    """The words {0, 1, 2}, {0, 2} and {3} occur in the documents of the three classes."""
+    """The documents of the three classes contain the words {0, 1, 2}, {0, 2} and {3}."""
     words = make(np.array([[2.0, 0.0, 1.0, 0.0], [-2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 5.0]]))
     classes = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
     shared = {"cosine": 2 / np.sqrt(6), "tanimoto": 2 / 3, "jaccard": 2 / 3, "sorensen": 4 / 5}

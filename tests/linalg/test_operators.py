@@ -225,7 +225,7 @@ def test_stacked_factors_multiply_as_their_arrays_do(kinds):
 
 @pytest.mark.parametrize("center", [True, False])
 def test_weights_scale_both_sides_of_a_kernel_that_is_less_its_weighted_means(center):
-    """Compare with the product R (I - 1 w'/sum w) A (I - w 1'/sum w) R for R = diag(w)^1/2."""
+    """Compare a weighted operator with the product R (I - 1 w'/sum w) A (I - w 1'/sum w) R for R = diag(w)^1/2."""
     rng = np.random.default_rng(0)
     F, w = rng.standard_normal((9, 4)), rng.random(9) + 0.1
     less = np.eye(9) - np.outer(np.ones(9), w) / w.sum() if center else np.eye(9)

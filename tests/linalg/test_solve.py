@@ -371,7 +371,7 @@ def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
 
 
 def chosen(A: Operator, ridge: float = 0.1, memory: float | None = None, **how: Any) -> str:
-    """Return the method that "auto" selects if `memory` bytes are available for a factor."""
+    """Return the solver that method="auto" selects if a factor may use `memory` bytes."""
     with pytest.MonkeyPatch.context() as patch:
         if memory is not None:
             patch.setattr("dmo.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=2 * memory))

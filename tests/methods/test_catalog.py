@@ -90,7 +90,7 @@ def test_laplacian_eigenmaps_are_scikit_learns_spectral_embedding():
 def test_spectral_clusterings_are_their_matrices_eigenvectors(mode):
     W = graph(25, mode)
     Z, values = top(-lap(W), skip=1)
-    given = {"weight": W} if mode == "sum" else {"n_neighbors": 25, "adjacency": mode}  # graph weights are 1
+    given = {"weight": W} if mode == "sum" else {"n_neighbors": 25, "adjacency": mode}  # edges have weight 1
     found = fitted("usc", **given)
     assert angle(found.embedding_, Z) < 1e-5
     np.testing.assert_allclose(found.eigenvalues_, values, rtol=1e-8)

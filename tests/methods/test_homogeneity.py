@@ -367,7 +367,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
 
 
 def test_moments_weigh_every_view_as_the_dense_operator_does():
-    """Compare with the weighted mean of the ridge smoothers of all views, computed from dense kernel matrices."""
+    """Compare fits from moments with the weighted mean of the ridge smoothers of dense kernel matrices."""
     rng = np.random.default_rng(4)
     views = {name: rng.standard_normal((60, d)) + 1.0 for name, d in (("a", 6), ("b", 4), ("c", 3))}
     weights, ridges = {"a": 1.0, "b": 5.0, "c": 0.3}, {"a": 2.0, "b": 0.5, "c": 9.0}
@@ -384,7 +384,7 @@ def test_moments_weigh_every_view_as_the_dense_operator_does():
 
 
 def test_multiset_cca_on_moments_weighs_all_views_alike():
-    """Compare with the mean of the ridge smoothers of three views, computed from dense kernel matrices."""
+    """Compare fits from moments and from rows with the mean of the ridge smoothers of three dense kernel matrices."""
     rng = np.random.default_rng(5)
     ridges = {"a": 2.0, "b": 0.5, "c": 9.0}
     for n in (60, 12):
@@ -665,7 +665,7 @@ def test_views_with_ridges_of_their_own_give_the_labels_the_least():
 
 @pytest.mark.parametrize("approximation", [Exact("memory", "float64"), Nystrom(rank=40, precision="float64")])
 def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
-    """Compare with a weighted mean of dense ridge smoothers, in which only the labels use the ridge 50."""
+    """Compare fits with a weighted mean of dense ridge smoothers, in which only the labels use the ridge 50."""
     views, Y = two_views(n=120)
     H = np.eye(120) - 1 / 120
     M, ridges = np.zeros((120, 120)), {"a": 0.5, "b": 0.02}
@@ -713,7 +713,8 @@ def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples
     assert model.objective_ <= full.eigenvalues_[:3].sum() + 1e-12
 
 
-@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])  # 160 samples use moments, 24 samples use rows
+# 160 samples are fitted from moments, and 24 samples from rows.
+@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])
 def test_directions_of_classes_from_moments_are_those_that_views_say_best(n, near):
     X, y = classes_of_unlike_size(n, near=near)
     views = {"a": X[:, :5], "b": X[:, 5:]}

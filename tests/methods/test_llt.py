@@ -150,7 +150,7 @@ def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighborhoo
 
 
 def test_frames_of_tied_directions_do_not_depend_on_rounding():
-    # Outputs at the corners of a square or cube have equal singular values, so that their basis is not unique.
+    # Outputs at the corners of a square or cube have equal singular values, so their singular vectors are not unique.
     Y = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 3.0], [0.0])).reshape(4, -1).T
     frames = neighborhood_frames(Y, 8)
     assert (frames.ranks == 3).all()
@@ -204,7 +204,7 @@ def test_power_losses_reach_the_optimum_of_their_conic_program(loss):
 
 def test_coupled_outputs_reach_the_optimum_with_the_matrix_kernel():
     root = np.random.default_rng(0).standard_normal((3, 2))
-    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # S is singular, then regular
+    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # test a singular and a regular S
         problem = problem_of(40, 3, 2, local=False, coupling=S)
         assert admm(problem).certificate.objective == pytest.approx(conic_optimum(problem), rel=1e-6)
 

@@ -74,7 +74,6 @@ def serves(words):
 
 
 def does(command):
-    """Run a command, and return its output."""
     program, *words = shlex.split(command, comments=True)
     if program == "dmo":
         return serves(words) if words[0] == "serve" else run(*words).output

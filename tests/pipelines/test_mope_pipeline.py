@@ -171,7 +171,7 @@ def test_the_papers_second_experiment(pipeline, data, tmp_path, monkeypatch):
 
 
 def test_the_printed_formulas_and_the_former_ones(pipeline, data, tmp_path):
-    """Compare with values computed by hand for the label sets {a, b}, {a}, {b} and the points 0, 1, 3 on a line."""
+    """Compare formulas with values computed by hand for the label sets {a, b}, {a}, {b} and the points 0, 1, 3."""
     formulas, protocol = pipeline("mope_formulas"), pipeline("mope_protocol")
     X, Y = np.array([[0.0], [1.0], [3.0]]), np.array([[1.0, 1], [1, 0], [0, 1]])
     parts = (np.arange(3),) * 3

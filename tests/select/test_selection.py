@@ -113,7 +113,7 @@ def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed
 
 @pytest.mark.parametrize("seed", range(20))
 def test_stratified_folds_follow_the_published_algorithm(seed):
-    """Compare with Algorithm 1 of Sechidis, Tsoumakas and Vlahavas (2011), applied to one sample at a time."""
+    """Compare folds with Algorithm 1 of Sechidis, Tsoumakas and Vlahavas (2011), applied to one sample at a time."""
     rng = np.random.default_rng(seed)
     n, shares = int(rng.integers(10, 300)), [np.full(3, 1 / 3), np.full(7, 1 / 7), np.array([0.7, 0.2, 0.1])][seed % 3]
     Y = rng.random((n, 12)) < rng.random(12) / 2

@@ -54,7 +54,7 @@ N = 500
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Collect the rows (fault, stage, outcome) of the table."""
+    """Collect the rows of the outcome table as (fault, stage, outcome)."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_CHAOS_TABLE"):

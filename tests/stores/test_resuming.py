@@ -154,8 +154,6 @@ def path_of_two() -> Result:
 
 
 class Chain(MultiOutputClassifier):
-    """Scikit-learn estimator with a decision function."""
-
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return np.column_stack([part.decision_function(X) for part in self.estimators_])
 

@@ -331,7 +331,7 @@ def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> Non
 
 
 VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a": 1}]
-ODDEST = (0, 1, 5, 6, 10)  # subset of VALUES for models that share their reading code
+ODDEST = (0, 1, 5, 6, 10)  # positions of the VALUES that are tested with similar models
 
 
 def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -587,7 +587,6 @@ def listening(number: int) -> dict[tuple[str, int], int]:
 
 @contextmanager
 def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program, and stop the program at the end of the context."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         list(map(str, command)), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=cwd
