@@ -322,7 +322,7 @@ def supervised_pairs(ridge, share, shrinkage):
 @pytest.mark.parametrize("name", supervised_pairs(1.0, 0.5, 0.5))
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
 def test_every_global_supervised_method_mixes(name, make):
-    """Check equations 44 and 45 of [MOPE]: 0.4 times PCA on all samples plus 0.6 times the method on labeled samples."""
+    """Check equations 44 and 45 of [MOPE]: 0.4 times PCA on all samples plus 0.6 times a method on labeled samples."""
     A, B, c = supervised_pairs(0.5, 0.6, 0.3)[name]
     Xl = X[KNOWN]
     wanted = 0.6 * Xl.T @ A @ Xl + 0.4 * X.T @ H @ X

@@ -461,7 +461,7 @@ def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
 
 
 def test_standardize_on_kernels_leaves_every_row_out_of_the_views_regressions():
-    """Check equations 30 and 31 of [KGHA]: fit scikit-learn's KernelRidge to the embedding without each row, and decode."""
+    """Check equations 30 and 31 of [KGHA] with scikit-learn's KernelRidge, fitted to the embedding without each row."""
     views, Y = two_views(n=40)
     model = KGHA(
         kernel="linear", ridge=2.0, balance=0.5, n_components=2, center=False, decoder=Scores(standardize=1.0)
@@ -568,7 +568,7 @@ def test_a_fit_by_two_threads_is_that_by_one(approximation):
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             model.fit(views, Y)
-        # Transform with the same threads, because the order of float32 sums in BLAS may depend on the number of threads.
+        # Transform with the same threads, because the order of float32 sums in BLAS may depend on the threads.
         found.append(model.transform(views))
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 

@@ -149,7 +149,7 @@ def test_a_gram_matrix_that_is_a_little_off_is_gone_on_from_and_one_that_is_roun
 
 
 def spanned(noise):
-    """Return the factors of 30 landmarks and a product function, whose fast products have relative errors of `noise`."""
+    """Return the factors of 30 landmarks, and a function whose fast products have relative errors of `noise`."""
     C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:30]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:30]))
     ones, rng = np.hstack([C, np.ones((500, 1))]), np.random.default_rng(0)
     factors = LandmarkFactors(W.copy(order="F"), 1e-12, 0.1 * 30 / 500)

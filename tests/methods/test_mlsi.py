@@ -80,7 +80,7 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
 
 @pytest.mark.parametrize("arguments", [{"dual": True}, {"dual": False}, {"approximation": Krylov(3, 100)}])
 def test_coordinates_are_scaled_or_of_unit_constraint(arguments):
-    """Check the constraint w'(X'X + ridge I)w = 1 of the paper, and the scaling by the square root of the eigenvalues."""
+    """Check the constraint w'(X'X + ridge I)w = 1 of the paper, and the scaling by the roots of the eigenvalues."""
     model = MLSI(ridge=0.3, scaled=False, **EXACT | arguments).fit(X, Y)
     W = model.components_.T
     np.testing.assert_allclose(W.T @ (X.T @ (X @ W)) + 0.3 * W.T @ W, np.eye(4), atol=1e-6)

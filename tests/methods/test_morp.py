@@ -329,7 +329,7 @@ def test_bad_input_gets_a_sentence(case):
 
 
 def test_a_single_precision_kernel_does_not_spoil_the_direct_form():
-    """The largest eigenvalue of the uncentered kernel exceeds the relevant eigenvalues by a factor of several hundred."""
+    """The largest eigenvalue of the uncentered kernel is several hundred times larger than the relevant eigenvalues."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((900, 20)) * np.linspace(1, 0.1, 20)
     Y = (X @ rng.standard_normal((20, 30)) + rng.standard_normal((900, 30)) > 1).astype(float)
