@@ -1,7 +1,8 @@
 """Use every estimator with tools of scikit-learn, dask-ml, pickle, joblib, threads and Dask.
 
-The table of docs/reference/tools.md lists the supported combinations. A run tries every tool with every estimator on one
-kind of input. If DMO_TOOLS_TABLE=docs/reference/tools.md is set, the run tries all kinds of input and writes the table.
+The table of docs/reference/tools.md lists the supported combinations. A run tries every tool with every estimator on
+one kind of input. If DMO_TOOLS_TABLE=docs/reference/tools.md is set, the run tries all kinds of input and writes the
+table.
 """
 
 import os
