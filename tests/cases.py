@@ -47,7 +47,7 @@ def feature_tiles(features: np.ndarray = X, block: int = BLOCK, dtype: type = np
 
 @dataclass
 class ArrayTiles:
-    """Tiles of a matrix in memory."""
+    """Tiles of a matrix that is held in memory."""
 
     matrix: np.ndarray
     block: int
@@ -83,10 +83,10 @@ class ThreadTiles:
 
 @dataclass
 class Case:
-    """An operator with its dense references.
+    """Operator with dense reference matrices.
 
-    `matrix` is the dense form of the operator. `cross` is the block between new and old rows that its expansions
-    represent, and `raw` is that block before the kernel was wrapped.
+    `matrix` is the dense form of the operator. `cross` is the kernel block between new and old rows, and `raw` is the
+    same block of the original kernel.
     """
 
     operator: Operator
@@ -105,7 +105,7 @@ def dense(dtype: type) -> Case:
 
 
 def lent() -> Case:
-    """Create a case whose matrix has lent its upper triangle and diagonal to a factorization."""
+    """Create a case whose operator shares the upper triangle and diagonal of its array with a factorization."""
     case = dense(np.float32)
     operator: Any = case.operator
     diagonal = operator.matrix.diagonal().copy()
@@ -182,7 +182,7 @@ def folds(X: Any, Y: np.ndarray) -> np.ndarray:
 
 
 def made(kind: type, *first: Any, **options: Any) -> Any:
-    """Create an estimator from flat parameter names, as in command options; parameter objects are created from them."""
+    """Create an estimator and its parameter objects from flat parameter names, as in command options."""
     names = inspect.signature(kind).parameters
     return kind(**placed(kind, dict(zip(names, first, strict=False)) | options))
 
@@ -190,8 +190,8 @@ def made(kind: type, *first: Any, **options: Any) -> Any:
 def checked_by_scikit_learn(estimators: Sequence[Any], **options: Any) -> pytest.MarkDecorator:
     """Run scikit-learn's estimator checks, without repeating checks of shared code.
 
-    Sparse matrices (next to sparse arrays) and memory-mapped rows (next to those in float32) are read by code that all
-    estimators share, so only the first estimator is checked with them.
+    All estimators share the code that reads sparse matrices and memory-mapped rows, so only the first estimator is
+    checked with these inputs.
     """
     mark = parametrize_with_checks(estimators, **options)
     names, cases = mark.args

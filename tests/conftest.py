@@ -12,23 +12,24 @@ import numpy as np
 import pytest
 from places import await_workers
 
-# set before Dask reads it, because test files need not survive a crash
+# Disable fsync before Dask reads its configuration, because test files do not need to survive a crash.
 os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")
-# With the default intervals, an idle cluster uses a ninth of a core.
+# With Dask's default intervals, an idle cluster uses 11 % of a core.
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", "1s")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands start from compiled modules, as for users
-# the scripts there import their modules from this folder
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands load compiled modules, as for users
+# The scripts in `pipelines` import modules from their own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # background jobs ignore SIGINT, and commands would inherit this
+# Background jobs ignore SIGINT, and child processes inherit this setting.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATES: dict[int, dict[str, Any]] = {}
 
 
-gc.disable()  # until all modules are imported
+gc.disable()  # collection during imports would be slow
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Exclude imported objects from garbage collection, which would otherwise scan them during every test."""
+    """Exclude imported objects from garbage collection, which would otherwise scan these objects in every test."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -65,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def dmo_data() -> Path:
-    """Return the folder of public data sets; skip the test if it does not exist."""
+    """Return the folder of public data sets, or skip the test if the folder does not exist."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("DMO_DATA", default))
     if not folder.is_dir():
@@ -102,7 +103,7 @@ def _shared_client(_shared_cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def local_cluster(_shared_cluster: Any) -> Any:
-    """Provide a LocalCluster with two single-threaded worker processes that run; all tests share it."""
+    """Provide the shared LocalCluster, after its two single-threaded worker processes have started."""
     await_workers(_shared_cluster, 2)
     return _shared_cluster
 
@@ -115,7 +116,7 @@ def client(local_cluster: Any, _shared_client: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def annotated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create images `pics`, their store `f.zarr` (three cheap views), a KGHA model `m.zarr` and a ridge `r.zarr`."""
+    """Create a folder with images `pics`, their feature store `f.zarr`, and the models `m.zarr` and `r.zarr`."""
     from scenes import draw_images
     from shell import run
 

@@ -1,10 +1,10 @@
-"""Files for several test modules: ONNX models, Reuters stories in SGML."""
+"""Create files for several test modules, such as ONNX models and Reuters stories in SGML."""
 
 import numpy as np
 
 
 def field(number, value):
-    """Encode a protocol buffer field; an ONNX file needs only integers and length-delimited bytes."""
+    """Encode a protocol buffer field that contains an integer or length-delimited bytes."""
 
     def varint(n):
         return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
@@ -16,9 +16,9 @@ def field(number, value):
 
 
 def onnx_model(path, channels=3, side=16, operator="GlobalAveragePool", weights=None, inputs=1):
-    """Write an ONNX file with a node that computes the mean of every channel.
+    """Write an ONNX model that computes the mean of every image channel.
 
-    With `weights`, a second node adds the number in that file. Without `inputs`, x is a constant.
+    If `weights` is a file name, a second node adds the number in this file. If `inputs` is 0, the image is a constant.
     """
 
     def tensor(name, shape):
@@ -50,7 +50,7 @@ def story(number, topics, body, lewis="TRAIN", has="YES", title="A TITLE"):
 
 
 def bombs(folder, n=1_000_000):
-    """Write small files with n x 5 equal 8-byte numbers, and a table with n / 4 columns; return paths by name."""
+    """Write small compressed files that expand to n x 5 equal numbers, and return their paths by name."""
     import lzma
 
     import h5py
@@ -63,7 +63,7 @@ def bombs(folder, n=1_000_000):
     scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(X))
     scipy.io.savemat(folder / "a.mat", {"X": X}, do_compression=True)
     with h5py.File(folder / "new.mat", "w", userblock_size=512) as file:
-        # random bytes: deflate compresses at most to a thousandth
+        # Use random bytes, because deflate reduces constant data only to about 0.1 % of its size.
         file["Y"] = np.random.default_rng(0).random((1, 40 * n // 8000))
         file.create_dataset("X", (5, n), "f8", chunks=(5, 1024), compression="gzip")
         for dataset in file.values():
@@ -77,7 +77,7 @@ def bombs(folder, n=1_000_000):
 
 
 def repeating_parquet(path, n, length, encoding=None):
-    """Write a table with numbers and a text that is equal in all n rows; the file stores the text once."""
+    """Write a Parquet table of n rows with numbers and a constant text, which the file stores once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -94,7 +94,7 @@ from pathlib import Path
 import pandas, pyarrow.parquet, scipy.sparse  # imports are counted before reading
 from dmo.errors import UserError
 {setup}
-def peak():  # of this program; getrusage includes memory before exec
+def peak():  # peak memory of this program, since getrusage includes memory before exec
     return 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
 for path in sys.argv[1:]:
     before = peak()
@@ -108,7 +108,9 @@ for path in sys.argv[1:]:
 
 
 def peaks(setup, read, paths):
-    """Return for each file the growth of the peak memory while a new process runs `read` on `path`, and the error."""
+    """Measure for each file how much the peak memory of a new process grows while it runs the code `read`.
+    Return the growth and the error message of each file.
+    """
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""An S3 service (moto) on loopback that can be configured to fail."""
+"""Local S3 service, based on moto, that can be configured to fail."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import dask
 import pytest
 
 FAULTS = ("failing", "busy", "denied", "lost", "cut", "reset", "silent", "etag", "crc", "flipped")
-"""Kinds of failing requests and answers.
+"""Kinds of simulated faults.
 
-Requests are answered with 500, 503 SlowDown or 403, or are carried out and then answered with 500. Answers stop early,
-are reset, never end, have the ETag or checksum of other bytes, or contain a wrong byte without a checksum.
+The status of a response is 500, 503 SlowDown or 403, or 500 although the request was executed. Other responses stop
+early, are reset, never end, have a wrong ETag or checksum, or contain a wrong byte without a checksum.
 """
 _REFUSED = {
     "failing": ("500 Internal Server Error", ""),
@@ -31,7 +31,7 @@ _REFUSED = {
 
 @dataclass
 class Service:
-    """S3 service; `trouble` sets the fraction of each of `FAULTS`, `faults` counts them among `requests`."""
+    """S3 service that counts requests and simulated faults. The method `trouble` sets the frequency of each fault."""
 
     app: Callable[..., Iterable[bytes]]
     url: str = ""
@@ -67,7 +67,7 @@ class Service:
             status, headers, body = "500 Internal Server Error", {"content-length": "0"}, b""
         elif kind == "etag":
             headers |= {"etag": '"' + "0" * 32 + '"'}
-        elif kind == "crc" and status.startswith("200"):  # error answers of S3 have no checksum
+        elif kind == "crc" and status.startswith("200"):  # S3 error responses have no checksum
             headers |= {"x-amz-checksum-crc32": "AAAAAA=="}
         elif kind == "flipped":
             headers = {name: value for name, value in headers.items() if "checksum" not in name}
@@ -77,7 +77,7 @@ class Service:
         return self._ended(kind, body[:half], environ["werkzeug.socket"]) if broken else [body]
 
     def _ended(self, kind: str, part: bytes, connection: socket.socket) -> Iterator[bytes]:
-        """Send the first half of an answer, then end the connection."""
+        """Send the first half of a response, then close the connection."""
         yield part
         if kind == "reset":
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -87,7 +87,7 @@ class Service:
 
     @contextmanager
     def trouble(self, window: range = range(1 << 60), **shares: float) -> Iterator[Service]:
-        """Inside this context, fail these fractions of the requests whose numbers are in the window."""
+        """Simulate faults for the given fractions of the requests whose numbers are in `window`."""
         assert shares.keys() <= set(FAULTS)
         self.shares, self.window, self.requests, self.faults = shares, window, 0, 0
         self.over.clear()
@@ -100,9 +100,10 @@ class Service:
 
 @contextmanager
 def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[Service]:
-    """Run a service with an empty bucket as the target of fsspec's `s3://`; `ssl` uses an untrusted certificate.
+    """Run a service with an empty bucket, and direct `s3://` URLs of fsspec to this service.
 
-    Failed requests are repeated immediately: up to `attempts` times by the client itself, then by dmo.
+    The client repeats failed requests immediately, up to `attempts` times, before dmo repeats them. If `ssl` is True,
+    the service has an untrusted certificate.
     """
     import fsspec
     from botocore.loaders import JSONFileLoader
@@ -110,7 +111,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
     from werkzeug.serving import make_server
 
     service = Service(DomainDispatcherApplication(create_backend_app))
-    loaded = cache(JSONFileLoader().load_file)  # the files have a megabyte that every client would read
+    loaded = cache(JSONFileLoader().load_file)  # otherwise, every client reads one megabyte
     server = make_server("127.0.0.1", 0, service, threaded=True, ssl_context="adhoc" if ssl else None)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     service.url = f"{'https' if ssl else 'http'}://127.0.0.1:{server.server_port}"
@@ -134,7 +135,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
 
 
 def leads_to(patch: pytest.MonkeyPatch, url: str, key: str = "test") -> None:
-    """Direct `s3://` to the service at `url`, with this key; an empty key means no credentials."""
+    """Direct `s3://` URLs to the service at `url`. If `key` is empty, use no credentials."""
     import fsspec
 
     patch.setenv("AWS_ENDPOINT_URL", url)

@@ -1,9 +1,9 @@
-"""Tests of other libraries for their estimators, run on the estimators of dmo.
+"""Run the test suites of other libraries on estimators of dmo.
 
     python tests/other_suites.py [scikit-learn] [cca-zoo] [skmatter] [--table FILE]
 
-Every suite runs unchanged in pytest. This module is a plug-in that replaces the estimators of the other library by
-adapters of dmo's estimators. Only tests in which an adapter was fitted count; failures are listed with their errors.
+Every suite runs unchanged in pytest. This module is a plug-in that replaces the estimators of the other library with
+adapters of dmo's estimators. Only tests that fit an adapter count. Failures are listed with their errors.
 If a wheel does not contain the tests, pip downloads the library's source distribution.
 """
 
@@ -33,7 +33,7 @@ _FITTED = [False]
 
 
 def _ridge_for(original: type, **settings: Any) -> type:
-    """Adapt MultiViewRidge to the parameters of `original`; C or alpha determine the ridge."""
+    """Adapt MultiViewRidge to the parameters of `original`, whose parameter C or alpha determines the ridge."""
     theirs = inspect.signature(original).parameters  # type: ignore[arg-type]
     ours = inspect.signature(MultiViewRidge).parameters
     defaults = {name: known.default for name, known in (ours | theirs).items()} | settings
@@ -49,14 +49,14 @@ def _ridge_for(original: type, **settings: Any) -> type:
         def ridge(self) -> Any:
             if not hasattr(self, "C"):
                 return max(self.alpha, 1e-6) if hasattr(self, "alpha") else 1e-6
-            # An infinite C means no ridge, but MultiViewRidge needs one.
+            # An infinite C means that there is no ridge, but MultiViewRidge needs a positive ridge.
             return max(1 / (2 * self.C), 1e-9) if isinstance(self.C, (int, float)) and self.C else self.C
 
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             _FITTED[0] = True
             if kernels and self.kernel not in kernels:
                 raise ValueError(f"kernel {self.kernel!r}")
-            # a number replaces SVC's rules because MultiViewRidge scales its kernels itself
+            # Replace SVC's rules for gamma with a number, because MultiViewRidge scales the kernels itself.
             if isinstance(self.gamma, str):
                 self.gamma = 2.0
             return super().fit(X, y, sample_weight)
@@ -106,7 +106,7 @@ def _cca_zoo() -> None:
             n = len(own[0]) if sample_weight is None else float(np.sum(sample_weight))
             model = MultiSetCCA(
                 "linear",
-                # shrinkage 1 has no finite ridge
+                # A shrinkage of 1 corresponds to an infinite ridge.
                 ridge=[max(s / max(1 - s, 1e-12) * (n - 1), 1e-9) for s in shrinkage],
                 n_components=self.n_components,
                 center=self.center,
@@ -132,18 +132,18 @@ def _skmatter() -> None:
     from skmatter import decomposition
 
     class PCovR(decomposition.PCovR):
-        """PCovR with coordinates from MORP's direct form; regression and reconstruction are computed as in skmatter."""
+        """PCovR with coordinates from MORP's direct form, and with regression and reconstruction as in skmatter."""
 
         def fit(self, X: Any, Y: Any, W: Any = None) -> Any:
             _FITTED[0] = True
             X, Y = np.asarray(X), np.asarray(Y).reshape(len(X), -1)
             k = min(X.shape) if self.n_components is None else self.n_components
-            # At mixing 1, MORP has only as many directions as outputs.
+            # If mixing is 1, the number of MORP components is limited by the number of outputs.
             share = min(1 - self.mixing, 1 - 1e-9)
             self.model_ = MORP(
                 "linear", form="direct", mixing=share, ridge=0.0, n_components=k, prepare="none", center=False
             ).fit(X, Y)
-            self.n_components = self.n_components_ = k  # PCovR sets both
+            self.n_components = self.n_components_ = k  # PCovR sets both attributes
             T = self.model_.transform(X)
             self.pxt_ = self.model_.components_.T
             self.ptx_, self.pty_ = (np.linalg.lstsq(T, B, rcond=None)[0] for B in (X, Y))
@@ -170,7 +170,7 @@ def _skmatter() -> None:
 
 
 SUITES: dict[str, tuple[Any, str, str, list[str]]] = {
-    # Adapters, tested release, its folder, arguments of pytest
+    # Each entry contains the function that installs adapters, the tested release, its folder, and arguments of pytest.
     "scikit-learn": (
         _scikit_learn,
         version("scikit-learn"),
@@ -201,7 +201,7 @@ SUITES: dict[str, tuple[Any, str, str, list[str]]] = {
             "-k=GCCA and not KGCCA",
         ],
     ),
-    # Later source distributions do not contain the tests.
+    # Source distributions of later releases do not contain the tests.
     "skmatter": (_skmatter, "0.1.4", "skmatter-0.1.4", ["tests/test_pcovr.py"]),
 }
 
@@ -214,7 +214,7 @@ def pytest_load_initial_conftests() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Write the outcome of a test or subtest, and whether it fitted an adapter."""
+    """Write the outcome of a test or subtest, and whether the test fitted an adapter."""
     if report.when == "setup":
         _FITTED[0] = False
     if report.when == "call" and "DMO_SUITE_RESULTS" in os.environ:
@@ -236,7 +236,8 @@ def run_suite(suite: str, replaced: bool) -> dict[str, tuple[str, bool, str]]:
             with tarfile.open(next(Path(scratch).glob("*.tar.gz"))) as archive:
                 archive.extractall(scratch, filter="data")
             home = Path(scratch) / folder
-            for source in (home / "src", home / suite.replace("-", "_")):  # test the installed library
+            # Remove the source code, so that the installed library is tested.
+            for source in (home / "src", home / suite.replace("-", "_")):
                 if source.exists():
                     shutil.rmtree(source)
         results = Path(scratch) / "results.jsonl"

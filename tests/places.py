@@ -1,15 +1,15 @@
-"""Waiting for the workers of clusters that tests share."""
+"""Wait for the workers of clusters that several tests share."""
 
 import time
 from contextlib import suppress
 from typing import Any
 
-PATIENCE = 300  # seconds
+PATIENCE = 300  # maximum waiting time in seconds
 
 
 def await_workers(cluster: Any, count: int) -> None:
-    """Wait until `count` worker processes of a LocalCluster run; start new workers if they do not restart."""
-    # Tests kill workers. Nannies restart them, but a nanny of Dask has failed to do so once.
+    """Wait until `count` worker processes of a LocalCluster run. If workers do not restart, start new workers."""
+    # After a test kills a worker, Dask's nanny normally restarts the worker, but a restart has failed once.
     if not _within(PATIENCE / 5, cluster, count):
         cluster.scale(0)
         cluster.scale(count)
@@ -28,7 +28,7 @@ def _within(seconds: float, cluster: Any, count: int) -> bool:
 
 def _running(cluster: Any) -> int:
     """Count the workers that the scheduler lists as running and whose process is alive."""
-    # The scheduler may learn later than the nanny that a process has ended.
+    # The scheduler may notice the end of a process later than the nanny.
     known, found = cluster.scheduler.workers, 0
     for nanny in list(cluster.workers.values()):
         with suppress(AttributeError, KeyError):  # the nanny is replacing its process

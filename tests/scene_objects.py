@@ -1,4 +1,4 @@
-"""Parts of the drawn scenes: skies, grounds and objects, painted on a canvas with Pillow and NumPy."""
+"""Paint skies, grounds and objects of drawn scenes with Pillow and NumPy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Color = tuple[int, int, int]
 
 
 def rgb(values: Any) -> Color:
-    """Convert three numbers to a color, clipped to 0..255."""
+    """Convert three numbers to a color with values from 0 to 255."""
     red, green, blue = np.clip(np.rint(values), 0, 255).astype(int)
     return int(red), int(green), int(blue)
 
 
 class Canvas:
-    """An image of `width` x `height` pixels, painted from far to near and finally reduced to half its size."""
+    """Image that is painted from far to near objects and finally reduced to half its size."""
 
     def __init__(self, width: int, height: int, rng: np.random.Generator):
         self.width, self.height, self.rng = width, height, rng
@@ -27,17 +27,16 @@ class Canvas:
         self.pen = need_library("PIL.ImageDraw").Draw(self.image)
 
     def reduced(self) -> np.ndarray:
-        """Return the image at half its size: h/2 x w/2 x 3 float64, 0..255."""
+        """Return the image at half its size as float64 values from 0 to 255."""
         pixels = np.asarray(self.image, dtype=np.float64)
         return pixels.reshape(self.height // 2, 2, self.width // 2, 2, 3).mean(axis=(1, 3))
 
     def row_color(self, row: int) -> Color:
-        """Return the mean color of one row."""
         line = self.image.crop((0, max(0, row), self.width, max(0, row) + 1))
         return rgb(np.asarray(line, dtype=np.float64).mean(axis=(0, 1)))
 
     def noise(self, rows: int, cells: tuple[int, int], octaves: int = 4) -> np.ndarray:
-        """Generate smooth noise, rows x width in 0..1: the sum of enlarged random grids of `cells` and finer cells."""
+        """Generate smooth noise with values from 0 to 1 as a sum of enlarged random grids."""
         from PIL import Image
 
         total, weight = np.zeros((rows, self.width)), 0.0
@@ -49,7 +48,7 @@ class Canvas:
         return np.clip(total / weight, 0, 1)
 
     def paint(self, top: int, pixels: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Paint pixels (rows x width x 3, 0..255) on the image from row `top`; `mask` is rows x width in 0..1."""
+        """Paint pixels from row `top` downwards. Values of `mask` between 0 and 1 blend the pixels with the image."""
         from PIL import Image
 
         layer = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
@@ -62,7 +61,7 @@ class Canvas:
         self.paint(top, np.repeat(rows, self.width, axis=1))
 
     def textured(self, color: Color, rows: int, grain: float, cells: tuple[int, int] = (6, 10)) -> np.ndarray:
-        """Generate a color with smooth variation and fine grain: rows x width x 3."""
+        """Generate pixels of a color with smooth variation and fine grain."""
         smooth = (self.noise(rows, cells) - 0.5) * 3 * grain
         fine = self.rng.normal(0, grain, (rows, self.width))
         return np.array(color, dtype=np.float64) + (smooth + fine)[..., None]
@@ -96,12 +95,12 @@ class Canvas:
         self.pen.line(wings, fill=color, width=max(2, round(size / 5)), joint="curve")
 
     def profile(self, cells: int, octaves: int = 5) -> np.ndarray:
-        """Generate a rugged line across the width, with values in 0..1."""
+        """Generate a rugged line across the image, with values from 0 to 1."""
         line = self.noise(1, (1, cells), octaves)[0]
         return (line - line.min()) / max(np.ptp(line), 1e-6)
 
     def ridge(self, base: int, height: float, rock: Color, snow: Color | None) -> None:
-        """Paint mountains with their base on row `base`, and snow above a jagged line if `snow` is a color."""
+        """Paint mountains with their base on row `base`. If `snow` is a color, paint snow above a jagged line."""
         line = base - height * (0.15 + 0.85 * self.profile(int(self.rng.integers(2, 5)), 6))
         rows = np.arange(self.height)[:, None]
         inside = (rows >= line) & (rows <= base + 2)
@@ -116,7 +115,7 @@ class Canvas:
         self.paint(0, pixels, inside.astype(np.float64))
 
     def rolling(self, horizon: int, color: Color, grain: float, swell: float = 5.0) -> None:
-        """Paint ground below a rolling horizon, darker near the viewer."""
+        """Paint ground below a rolling horizon. The ground is darker near the viewer."""
         top = max(0, int(horizon - swell))
         rows = self.height - top
         line = swell * (1 - self.profile(2, 2))
@@ -143,7 +142,7 @@ class Canvas:
         self.paint(row, pixels, (below >= 0).astype(np.float64))
 
     def furrows(self, horizon: int, soil: Color, crop: Color) -> None:
-        """Paint rows of a field that meet at a point on the horizon."""
+        """Paint the rows of a field, which converge at a point on the horizon."""
         rows = self.height - horizon
         depth = np.arange(1, rows + 1)[:, None]
         meet = self.rng.uniform(0.1, 0.9) * self.width
@@ -157,7 +156,7 @@ class Canvas:
             self.disc(x, y, 0.8 + 3.2 * depth, color)
 
     def tree(self, x: float, y: float, size: float, leaf: Color, trunk: Color, conifer: bool, snow: bool) -> None:
-        """Paint a tree with its foot at (x, y); in winter it is bare or covered with snow."""
+        """Paint a tree with its foot at (x, y). In winter, the tree is bare or covered with snow."""
         self.pen.rectangle((x - size / 28, y - size * 0.35, x + size / 28, y), fill=trunk)
         dark = rgb(np.array(leaf) * 0.78)
         if conifer:
@@ -214,7 +213,6 @@ class Canvas:
         self.pen.rectangle((x - size * 0.07, y - tall * 0.5, x + size * 0.07, y), fill=rgb(np.array(wall) * 0.45))
 
     def skyline(self, base: int, wall: Color, window: Color) -> None:
-        """Paint two rows of tall buildings with windows."""
         for layer in range(2):
             x = -10.0
             while x < self.width:
@@ -229,7 +227,9 @@ class Canvas:
                 x += wide + self.rng.uniform(-4, 14)
 
     def road(self, horizon: int, asphalt: Color, line: Color) -> Callable[[float], float]:
-        """Paint a road that narrows to the horizon; return a function from depth (0..1) to the column of its middle."""
+        """Paint a road that narrows towards the horizon.
+        Return a function that maps a depth between 0 and 1 to the center column of the road.
+        """
         far, near = self.rng.uniform(0.3, 0.7) * self.width, self.rng.uniform(0.25, 0.75) * self.width
         half, bottom = self.rng.uniform(0.14, 0.34) * self.width, self.height
         self.pen.polygon(

@@ -1,8 +1,8 @@
-"""A set of drawn images: landscapes, coasts, towns and weather with their labels, similar to stock photographs.
+"""Draw labeled images of landscapes, coasts, towns and weather, similar to stock photographs.
 
-The images are free of third-party rights: every scene is generated from a seed and its number alone. Light, weather,
-season, camera (blur, noise, exposure, white balance, black and white) and all contents vary, so that no label is
-determined by one color: grass is green, brown at dusk, gray in fog; the sea reflects the sky; snow may be blue.
+The images are free of third-party rights, because every scene is generated from a seed and its number. Light, weather,
+season, camera settings and contents vary, so that no label is determined by a single color. For example, grass can be
+green, brown or gray.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WIDTH, HEIGHT = 192, 128
 KINDS = {"coast": 0.2, "meadow": 0.2, "mountains": 0.18, "town": 0.16, "city": 0.1, "forest": 0.08, "desert": 0.08}
 LIGHTS = {"day": 0.5, "overcast": 0.17, "sunset": 0.19, "night": 0.14}
 _LOOKING_DOWN = 0.15
-"""Fraction of the images that show only a strip of the sky, which is not labeled then."""
+"""Fraction of the images that show only a strip of the sky, in which the sky is not labeled."""
 _SKIES: dict[str, tuple[Color, Color]] = {
     "day": ((70, 130, 210), (185, 215, 240)),
     "overcast": ((150, 158, 168), (205, 208, 212)),
@@ -59,7 +59,7 @@ _AMBIENT: dict[str, Color] = {
 
 @dataclass
 class Scene:
-    """State of a drawing: canvas, random numbers, light, season, row of the horizon, and labels so far."""
+    """State of a drawing, such as the canvas, the light, the season, the row of the horizon and the current labels."""
 
     canvas: Canvas
     rng: np.random.Generator
@@ -77,19 +77,19 @@ class Scene:
         return bool(self.rng.random() < share)
 
     def lit(self, color: Color, spread: float = 18.0) -> Color:
-        """Vary a color and apply the light of the scene."""
+        """Vary a color randomly, and apply the light of the scene."""
         ambient = np.array(_AMBIENT[self.light]) / 255
         return rgb((np.array(color) + self.rng.normal(0, spread, 3)) * ambient)
 
 
 def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
-    """Draw scene `number` deterministically: return its image, 128 x 192 x 3 uint8, and its sorted labels."""
+    """Draw the scene of a number and a seed, and return its image (128 x 192 x 3, uint8) and its sorted labels."""
     rng = np.random.default_rng((seed, number))
     light = _pick(rng, LIGHTS)
     kind = _pick(rng, KINDS)
     canvas = Canvas(2 * WIDTH, 2 * HEIGHT, rng)
     winter = kind not in ("desert", "coast") and rng.random() < 0.22
-    # buildings and mountains rise above the horizon
+    # Cities and mountains need a visible sky, because buildings and mountains rise above the horizon.
     down = rng.random() < _LOOKING_DOWN and kind not in ("city", "mountains")
     horizon = 0.06 if down else rng.uniform(0.28, 0.62)
     scene = Scene(canvas, rng, light, winter, int(canvas.height * horizon))
@@ -104,8 +104,8 @@ def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
 def draw_images(folder: str | os.PathLike[str], n: int = 600, seed: int = 0, test_share: float = 0.25) -> Path:
     """Write drawn scenes as JPEG files with a table of their labels into a folder.
 
-    The table `labels.csv` has the columns file, labels, split; the last `test_share` of the scenes are the split
-    "test". Existing files are kept. Return the path of the table.
+    The table `labels.csv` has the columns "file", "labels" and "split". The last fraction `test_share` of the scenes
+    belongs to the split "test". Existing files are kept. The function returns the path of the table.
     """
     Image = need_library("PIL.Image")
     if n < 8:
@@ -135,7 +135,7 @@ def _pick(rng: np.random.Generator, shares: dict[str, float]) -> str:
 
 
 def _photograph(canvas: Canvas, rng: np.random.Generator) -> np.ndarray:
-    """Simulate the camera: white balance, exposure, contrast, blur and noise; a few images are black and white."""
+    """Simulate a camera with random white balance, exposure, blur and noise. A few images are black and white."""
     pixels = canvas.reduced()
     pixels *= rng.normal(1, 0.06, 3) * rng.uniform(0.8, 1.18)
     pixels = (pixels - 110) * rng.uniform(0.75, 1.2) + 110
@@ -182,7 +182,7 @@ def _sky(scene: Scene) -> None:
 
 
 def _meadow_ground(scene: Scene, labels: bool = True) -> None:
-    """Paint grass, or snow in winter, below the horizon."""
+    """Paint grass below the horizon, or snow in winter."""
     color = scene.lit((232, 237, 245), 6) if scene.winter else scene.lit((88, 135, 55))
     scene.canvas.rolling(scene.horizon, color, 5 if scene.winter else 17)
     if labels:

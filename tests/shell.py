@@ -14,20 +14,20 @@ from dmo.cli.app import COMMANDS, app
 
 
 def run(*arguments, code=0):
-    """Run `dmo ARGUMENTS` and check its exit code; return the result."""
+    """Run `dmo ARGUMENTS`, check the exit code, and return the result."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
     return result
 
 
 def record(*arguments):
-    """Return the parsed output of `dmo ARGUMENTS --json`, which must be the only standard output."""
+    """Run `dmo ARGUMENTS --json`, and return the parsed standard output, which must contain only JSON."""
     return json.loads(run(*arguments, "--json").stdout)
 
 
 @contextmanager
 def disk_full(size):
-    """Limit the size of files to `size` bytes, so that the system rejects real writes."""
+    """Limit the size of files to `size` bytes, so that the operating system rejects larger writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -38,9 +38,9 @@ def disk_full(size):
 
 @contextmanager
 def figures_emptied():
-    """Save figures of a report without contents, for tests of other features.
+    """Save empty figures in reports, for tests that do not inspect the figures.
 
-    Drawing the text alone would cost Matplotlib a second.
+    Matplotlib would need a second to draw the text of the figures.
     """
     from matplotlib.figure import Figure
 
@@ -55,7 +55,7 @@ def figures_emptied():
 
 
 def _command(arguments, said, waiting):
-    """Run `dmo ARGUMENTS` in a process after all processes are ready; write standard error to the file `said`."""
+    """Run `dmo ARGUMENTS` as soon as all processes are ready, and write standard error to the file `said`."""
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     COMMANDS[arguments[0]].load()
@@ -65,7 +65,7 @@ def _command(arguments, said, waiting):
 
 
 def at_once(folder, *commands):
-    """Start `dmo` commands simultaneously in separate processes; return their (exit code, standard error)."""
+    """Start `dmo` commands simultaneously in separate processes, and return each exit code and standard error."""
     processes = get_context("forkserver")
     waiting = processes.Barrier(len(commands))
     files = [folder / f"{number}.err" for number in range(len(commands))]

@@ -1,4 +1,4 @@
-"""Row sources of every container, subsets, fingerprints, and the algebra of tall blocks."""
+"""Test row sources of every container, subsets, fingerprints, and the linear algebra of n x k blocks."""
 
 import pickle
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ def dense(block: Any) -> np.ndarray:
 
 @dataclass
 class Slices:
-    """A row source that allows only slices and records them."""
+    """Row source that supports only slices and records the requested slices."""
 
     array: np.ndarray
     read: list[slice] = field(default_factory=list)
@@ -205,7 +205,7 @@ def test_orthonormalize_has_all_digits_however_near_the_columns_are(apart: float
 
 
 def test_orthonormalize_drops_what_is_short_beside_the_longest_column() -> None:
-    """With 400 rows, a column of ones has norm 20, and the other column has norm 1 before scaling."""
+    """A column of 400 ones has norm 20, and the other column has norm 1 before scaling."""
     other = np.tile([1.0, -1.0], 200) / 20
     for length, rank in ((10e-9, 1), (30e-9, 2)):
         assert orthonormalize(np.column_stack([np.ones(400), length * other]), tol=1e-9).shape[1] == rank
@@ -255,7 +255,7 @@ def test_a_subset_read_in_order_looks_at_its_row_numbers_a_few_times(monkeypatch
     source = InOrder(Subset(zarr.array(X, chunks=(100, 1)), index))
     found = [source[where] for where in row_blocks(len(index), 64)]
     assert_array_equal(np.concatenate(found), X[index])
-    assert sum(looked) < 10 * len(index)  # reading all later row numbers for every chunk would exceed this
+    assert sum(looked) < 10 * len(index)  # scanning all later indices for every chunk would exceed this
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4)), min_size=1, max_size=12))

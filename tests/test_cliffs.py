@@ -1,7 +1,7 @@
-"""Both sides of every constant at which behavior changes: what is on one side agrees with what is on the other.
+"""Test that results do not change at the constants that select an algorithm by the size of a problem.
 
-A constant is set to just below, at and just above the size of a small problem, so that the problem lies on either side of it;
-the results are those of the constant as it is, to the precision that the table says.
+Every test sets a constant to just below, exactly, and just above the size of a small problem. The results must agree
+with the results for the original constant within the tolerance of the table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ridge(**parameters):
 
 
 def decided(model, X=X, Y=Y):
-    """What held-out scores of samples teach: probabilities of new ones."""
+    """Return probabilities of new samples, whose decoder is learned from held-out scores."""
     return model.fit(X, Y).predict_proba(NEW)
 
 
@@ -46,7 +46,7 @@ KERNEL = dmo.kernels.RBF(bandwidth=2.0)
 
 
 def swept(model, grid):
-    """Scores that are continuous in what is fitted: errors of regressions."""
+    """Return the cross-validated R2 of regressions, which is continuous in the fitted coefficients."""
     found = dmo.selection.sweep(
         model.set_params(targets="real"), X, X[:, :3] @ np.ones((3, 2)) + Y[:, :2], grid, metric="r2", refit=False
     )
@@ -54,7 +54,7 @@ def swept(model, grid):
 
 
 def loss(model):
-    """Squared error of the probabilities of new samples: what other samples teach is as good."""
+    """Return the squared error of probabilities, which hardly depends on the training samples of the decoder."""
     X, Y = MORE[0] / 5, MORE[1]
     return np.array([np.mean((model.fit(X[:300], Y[:300]).predict_proba(X[300:]) - Y[300:]) ** 2)])
 
@@ -79,11 +79,11 @@ def propagated(method):
     return LabelPropagation(method=method, graph=Graph(n_neighbors=6), tol=1e-12).fit(X, known).scores_
 
 
-# constant -> what changes at it, the size it is compared with, a problem of that size, the tolerance of its result
+# Each constant is followed by a description of the change, the size of the problem, the problem and the tolerance.
 CLIFFS = {
     "blocks._PACKED": ("arrays of labels below, CSR above", 16 * N, lambda: rare_labels(), 1e-5),
     "fit.exact._LOOK": (
-        "rows of the look at the precision",
+        "rows on which the precision is checked",
         N,
         lambda: ridge(approximation=Exact("memory", "float32")),
         1e-5,
@@ -102,34 +102,34 @@ CLIFFS = {
         1e-3,
     ),
     "fit.krylov._LABELS": (
-        "label columns that begin a subspace, themselves below, combined above",
+        "subspaces start from all label columns below, from combinations above",
         L,
         lambda: linear_space(approximation=Krylov(tol=1e-10)),
         1e-4,
     ),
     "decide.out_of_fold.SOME_ROWS": (
-        "all held-out scores below, of some rows above",
+        "held-out scores of all rows below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation="exact")),
-        0.05,  # one row less
+        0.05,  # one row has no held-out score
     ),
     "fit.fitted_views.SOLVED_ROWS": (
-        "all held-out scores of tiles below, of some rows above",
+        "held-out scores of all rows in tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
-        1e-5,  # the same, by other solves
+        1e-5,  # the algorithms are equivalent
     ),
     "decide.out_of_fold.HELD_OUT_ROWS": (
-        "rows of a further fit: three of four below, so many above",
+        "rows of an additional fit: three quarters below, this number above",
         225,
         lambda: loss(KGHA(ridge=0.5)),
-        0.05,  # samples are assigned to folds again if there is one less
+        0.05,  # removing one sample changes all folds
     ),
     "decide.out_of_fold.FEW_ROWS": (
-        "held-out scores of all rows by folds below, of some rows by one fit above",
+        "held-out scores of all rows by cross-validation below, of some rows by a single fit above",
         300,
         lambda: loss(KGHA(ridge=0.5)),
-        0.08,  # a random quarter of the rows
+        0.08,  # uses a random quarter of the rows
     ),
     "fit.fitted_views.EIGENPAIRS": (
         "factors of every ridge below, eigenpairs for all above",
@@ -138,16 +138,16 @@ CLIFFS = {
         1e-7,
     ),
     "methods.shared_fits._EXPONENTS": (
-        "bytes of exponents that are kept below, computed again above",
+        "exponents of kernels are kept below, computed again above",
         4 * 20 * N * N // 15,
         lambda: swept(MultiViewRidge(KERNEL, approximation=Nystrom(rank=20)), {"bandwidth": [0.5, 1.0, 2.0]}),
         1e-4,
     ),
     "decide.out_of_fold.PASSED_ROWS": (
-        "all held-out scores of moments below, in runs above",
+        "held-out scores from moments in one block below, in several blocks above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=Nystrom(rank=20))),
-        0.05,  # runs of one row each leave one out
+        0.05,  # blocks of one row yield leave-one-out scores
     ),
     "methods.annotator._COMPARED": (
         "label sets by probabilities below, by scores above",
@@ -168,30 +168,30 @@ CLIFFS = {
         1e-6,
     ),
     "methods.propagation._DENSE": (
-        "the least eigenvalue by LAPACK below, by ARPACK to 1e-3 above",
+        "smallest eigenvalue by LAPACK below, by ARPACK to 1e-3 above",
         N,
         lambda: propagated("ml-grf"),
         1e-3,
     ),
     "fit.ridge_solves._LABELS": ("labels at once below, in parts above", L, lambda: sparse_labels(), 1e-8),
-    "inputs.outputs._MANY": ("matrices of labels x labels below, none above", L, lambda: sparse_labels(), 1e-5),
+    "inputs.outputs._MANY": ("L x L matrices of labels below, avoided above", L, lambda: sparse_labels(), 1e-5),
     "kernels.pairs.SAMPLE": ("a bandwidth from all rows below, from a sample above", N, lambda: ridge(), 0.02),
     "lowrank.sampling._ROWS": (
-        "error from all rows below, from some above",
+        "error from all rows below, from some rows above",
         N,
         lambda: ridge(approximation=Nystrom(rank=20)),
         1e-12,
     ),
     "linalg.linear._WHOLE": ("LAPACK's factorization below, by blocks above", N, lambda: ridge(), 1e-9),
     "methods.filling._SOME": (
-        "the ridge of filled labels from all rows below, from some above",
+        "ridge of imputed labels from all rows below, from some rows above",
         N,
         lambda: KGHA(ridge=0.5).fit(X, np.where(np.arange(N * L).reshape(N, L) % 9, Y, np.nan)).decision_function(NEW),
         0.05,
     ),
 }
 
-# what else is made small, so that a small problem has room on both sides
+# Additional constants that must be small, so that a small problem can lie on both sides of the tested constant.
 BESIDE = {
     "fit.fitted_views.SOLVED_ROWS": {"decide.out_of_fold.SOLVED_SOME": N},
     "decide.out_of_fold.PASSED_ROWS": {"decide.out_of_fold._RUN": 1},
@@ -201,7 +201,7 @@ BESIDE = {
     "linalg.linear._BLOCK": {"linalg.linear.is_single_blas": lambda: False, "linalg.linear._WHOLE": 1},
 }
 
-# constants of a size of blocks alone: the same results whatever they are
+# Constants that only determine block sizes and must not affect the results.
 BLOCKS = {
     "blocks._CELLS": lambda: rare_labels(),
     "fit.functions._BLOCK": lambda: ridge(),
@@ -245,7 +245,7 @@ BLOCKS = {
 }
 
 
-# all other numbers, by why they are no line of the tables above
+# All other numeric constants, grouped by the reason why the tables above do not contain them.
 OTHERS = {
     "coefficients of a formula or a description": """
         demo.digits.N_TRAIN demo.digits._ATTRIBUTES methods.svr._RIDGE features.descriptors.BANDS
@@ -297,7 +297,7 @@ OTHERS = {
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
         stores.features._LABEL_ENTRIES
     """,
-    "seconds, tries and shares of time": """
+    "seconds, numbers of attempts and fractions of time": """
         cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
@@ -348,7 +348,7 @@ OTHERS = {
         methods.svr_admm._REPAIRS methods.view_weights._ROUNDING methods.tagprop._STEPS select.tuning._STEPS blocks.APART
         blocks.MOSTLY inputs.views._LARGEST
     """,
-    "sizes above which a call is refused in a sentence": """
+    "sizes above which a call raises an error": """
         methods.mope._ALL methods.mope._SMALL graphs.edges._KENDALL labels.proximities.MOST_SETS
         methods.discriminant.PAIRS space._WIDEST
     """,
@@ -375,7 +375,7 @@ OTHERS = {
         stores.temporary._ZEROS
         inputs.needs._ROWS workflows.report_page._ENTRIES workflows.images.BATCH
     """,
-    "random samples of so many rows, whose statistics and landmarks are estimates": """
+    "numbers of random rows for estimates of statistics and landmarks": """
         report.figures._SORTED
         decide.out_of_fold.SOLVED_SOME decide.out_of_fold._RUN
         decide.decoders._POOLED fit.one_view._SOME features.extraction.SAMPLE_DESCRIPTORS
@@ -387,7 +387,7 @@ OTHERS = {
         decide.probabilities._CROSSED decide.probabilities._FIRST decide.probabilities._MOST decide.rules._MOST
         decide.probabilities._SORTED blocks._FIRST inputs.preparation._MEDIAN
     """,
-    "behavior that changes, whose two sides no test compares yet": """
+    "changes of behavior that are not tested yet": """
         fit.engine._AUTO_RANK fit.passes._LEAST fit.passes._WIDE
         methods.view_weights.SEARCHED methods.neighbor_votes._ANNOTATED
         methods.annotator._MANY methods.incremental._ENOUGH decide.out_of_fold.LEAST graphs.search._SPARE
@@ -417,7 +417,7 @@ def _swept():
 
 
 class Noted(int):
-    """A number that notes whether anything was made of it: a problem that never meets its constant tests nothing."""
+    """Integer that records whether it is used, because a problem that never uses the constant does not test it."""
 
     met = False
 
@@ -450,7 +450,7 @@ for _name in (
 
 
 def set_constant(monkeypatch, name, value):
-    """Set a constant where it is defined, and where another module has taken it by name."""
+    """Set a constant in the module that defines it and in all modules that import it by name."""
     module, _, constant = name.rpartition(".")
     home = importlib.import_module(f"dmo.{module}")
     was = getattr(home, constant)
@@ -488,7 +488,8 @@ def test_both_sides_of_a_cliff_agree(name, monkeypatch):
 def test_results_do_not_depend_on_the_size_of_blocks(name, monkeypatch):
     wanted = BLOCKS[name]()
     for value in (7, N - 1, N, N + 1):
-        with monkeypatch.context() as patched:  # float32 rows and entries, whose sums are rounded in other places
+        # Block sizes change the rounding of float32 sums.
+        with monkeypatch.context() as patched:
             agrees(patched, name, value, BLOCKS[name], wanted, 1e-5)
 
 
@@ -506,7 +507,7 @@ def agrees(patched, name, value, problem, wanted, tolerance):
 def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
     X, Y = make_multilabel_classification(n_samples=n + 10, n_classes=4, random_state=0)
     X, new, Y = X[:n] / 5, X[n:] / 5, Y[:n]
-    for ridge in (1e-6, 1.0):  # below the noise of float32, and above it
+    for ridge in (1e-6, 1.0):  # the ridges are below and above float32 precision
         exact = Exact("memory", "float64")
         wanted = (
             MultiViewRidge(ridge=ridge, approximation=exact, decoder=Scores(label_sets=False))
@@ -522,7 +523,7 @@ def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
 
 
 def test_folds_do_not_depend_on_the_order_of_rows(monkeypatch):
-    """Repeated rows share a fold; few rows have more folds."""
+    """Repeated rows share a fold, and small data sets are split into more folds."""
     X, Y, n = MORE[0][:80], MORE[1][:80], 80
     order, again = np.random.default_rng(0).permutation(n), np.repeat(np.arange(n), np.arange(n) % 3 + 1)
     for most, count in ((79, 4), (80, 4), (160, 4), (400, 5), (10000, 10)):
@@ -532,7 +533,7 @@ def test_folds_do_not_depend_on_the_order_of_rows(monkeypatch):
         np.testing.assert_array_equal(folds(X[order], Y[order]), fold[order])
         np.testing.assert_array_equal(folds(X[again], Y[again]), fold[again])
         assert np.ptp(np.bincount(fold)) <= 1
-        same = folds(np.ones((n, 1)), 0 * Y)  # equal rows alone are dealt out by position
+        same = folds(np.ones((n, 1)), 0 * Y)  # equal rows are assigned by position
         np.testing.assert_array_equal(same, stratified_folds(0 * Y, count))
 
 
@@ -587,7 +588,7 @@ def _is_number(node):
 
 
 def numbers_of(package):
-    """Names in capitals that modules give to numbers, or to tuples of numbers."""
+    """Yield the module-level constants whose values are numbers or tuples of numbers."""
     for file in sorted(package.rglob("*.py")):
         module = ".".join(file.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
         for node in ast.parse(file.read_text(encoding="utf-8")).body:

@@ -1,7 +1,7 @@
-"""What holds for which estimator: every concern under every engine is a promise kept, or a sentence.
+"""Check for every estimator and engine that each feature works or raises a documented error.
 
-python tests/test_contract.py write           the tables of docs/reference/matrix.md, from what the code does
-python tests/test_contract.py write KGHA JEC  only the rows of these estimators; all other rows are kept
+python tests/test_contract.py write           generate the tables of docs/reference/matrix.md
+python tests/test_contract.py write KGHA JEC  update only the rows of these estimators
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "matrix.md"
 N, NEW, L = 72, 9, 4
 YES = "yes"
 Pair = tuple[Any, Any, float]
-"""What a cell found, what an oracle or the cell beside it says, and the share of the largest entry that they may differ by."""
+"""Result of a feature, its reference value, and the tolerance as a fraction of the largest entry."""
 
 
 @functools.cache
@@ -89,11 +89,11 @@ OWN: dict[str, dict[str, Any]] = {
     "FastTag": {},
     "LabelPropagation": {"n_neighbors": 8},
 }
-"""Parameters that suit so few samples, in the order of the page; an estimator without an entry is tried with its defaults."""
+"""Parameters that suit a few samples, in the order of the page. Other estimators are tested with their defaults."""
 ESTIMATORS = [*(name for name in OWN if name in REGISTRY), *(name for name in REGISTRY if name not in OWN)]
 BY_ITERATION = ("LLTSVR", "CoupledSVR")
-"""Their scores are as near to the optimum's as their duality gap of 1e-7 says: two ways to it differ by up to 1.4e-4, and with
-a gap of 1e-10 by 1.6e-8."""
+"""Estimators whose accuracy depends on the duality gap. The scores of two equivalent fits differ by up to 1.4e-4 with a
+gap of 1e-7, and by up to 1.6e-8 with a gap of 1e-10."""
 UNTRIED = {
     ("CoupledSVR", "very many labels"): "(not tried: its L x L covariances take 25 CPU seconds at 4204 labels)",
     ("LabelPropagation", "very many labels"): "(not tried: the eigenproblem of 4204 classes takes 14 CPU seconds)",
@@ -110,11 +110,11 @@ OPTIONS = {
     "Nystrom": ["--approximation", "nystrom", "--rank", "20"],
     "Meka": ["--approximation", "meka", "--rank", "8", "--clusters", "2"],
 }
-"""The engines from a shell."""
+"""Command-line options of each engine."""
 
 
 class Case:
-    """An estimator under an engine, on the same few samples."""
+    """Combination of an estimator and an engine, tested on a few samples."""
 
     def __init__(self, name: str, engine: str):
         self.kind: Any = getattr(dmo, name)
@@ -127,13 +127,13 @@ class Case:
             self.X, self.later = np.round(self.X), np.round(self.X[:NEW])
 
     def model(self, decides: bool = False, **options: Any) -> Any:
-        """The estimator; one that learns no label sets, which take further fits, unless it `decides`."""
+        """Create the estimator. Label sets, which require additional fits, are learned only if `decides` is True."""
         few = {} if decides or "label_sets" not in self.parameters else {"label_sets": False}
         return made(self.kind, **self.options | few | options)
 
     @property
     def loose(self) -> dict[str, Any]:
-        """For ten further fits and more that no second fit is held to: iterations may end early."""
+        """Parameters that stop iterative fits early, for tests that do not compare two fits."""
         return {"tol": 1e-2} if self.name in BY_ITERATION else {}
 
     def fit(self, X: Any = None, y: Any = None, model: Any = None, **given: Any) -> Any:
@@ -142,14 +142,14 @@ class Case:
 
     @property
     def plain(self) -> Any:
-        """The estimator fitted without any concern."""
+        """The fitted estimator without the tested feature."""
         return plain(self.name, self.engine)
 
     def of_predictions(self) -> None:
         asks(self.model(), "predict")
 
     def says(self, model: Any, X: Any = None) -> np.ndarray:
-        """Scores of new samples, or where there are none their coordinates up to a turn (inner products)."""
+        """Return scores of new samples, or inner products of coordinates, which do not depend on rotations."""
         X = self.shape(self.later) if X is None else X
         if hasattr(model, "decision_function"):
             return np.asarray(model.decision_function(X))
@@ -166,7 +166,7 @@ def plain(name: str, engine: str) -> Any:
 
 
 def asks(model: Any, method: str) -> Any:
-    """A method that an estimator may lack, as scikit-learn says it."""
+    """Return a method of a model, or raise UserError if the model does not have the method."""
     try:
         return getattr(model, method)
     except AttributeError as error:
@@ -189,10 +189,12 @@ def concern(words: str, table: dict[str, Concern] = CONCERNS) -> Callable[[Conce
 @concern("sample weights")
 def weights(case: Case) -> Pair:
     often, X = data()["weights"].copy(), case.X.copy()
-    # landmarks and clusters are drawn from rows as they stand; those of linear kernels are the columns
+    # Landmarks and clusters depend on repeated rows. Linear kernels avoid this, because their feature maps are the
+    # columns.
     options: dict[str, Any] = case.by_kernel("linear") if case.engine in ("Nystrom", "Meka") else {}
-    # Missing cells and scales depend on the weights as well. The intercepts of support vector regressions are unique on
-    # the rows as they are, but not on these prepared ones.
+    # Imputation and scaling depend on the weights as well. Skip support vector regressions, because their intercepts
+    # are
+    # not unique on the prepared rows.
     if "scale" in case.parameters and case.name not in BY_ITERATION:
         often[::9] = 0.0
         X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
@@ -225,7 +227,8 @@ def class_weights(case: Case) -> Pair:
     y = np.where(data()["signal"][:N, 0] > 0.8, "rare", "often")
     each = {"rare": 3.0, "often": 1.0}
     own = {"intercept": True} if "intercept" in case.parameters else {}
-    options = own | case.by_kernel("linear")  # without a bandwidth, which sample weights alone change
+    # Sample weights change a learned bandwidth but class weights do not, so use a linear kernel.
+    options = own | case.by_kernel("linear")
     found = case.fit(y=y, model=case.model(class_weight=each, **options))
     by_hand = case.fit(y=y, model=case.model(**options), sample_weight=np.array([each[name] for name in y]))
     return case.says(found), case.says(by_hand), 1e-6
@@ -270,7 +273,7 @@ def scaling(case: Case) -> Pair:
 
 
 def of_rows(case: Case, model: Any, X: Any = None) -> np.ndarray:
-    """What a model says before what votes are worth, which is learned from folds whose rows are prepared inside them."""
+    """Return the scores of a model, or raw scores for NeighborVotes, whose vote weights are learned from folds."""
     if case.name != "NeighborVotes":
         return case.says(model, X)
     raw: np.ndarray = model._scores(model._checked(case.shape(case.later) if X is None else X))[0]
@@ -278,7 +281,7 @@ def of_rows(case: Case, model: Any, X: Any = None) -> np.ndarray:
 
 
 def prepared(case: Case, **options: Any) -> dict[str, Any]:
-    if "base" in case.parameters:  # it prepares its rows
+    if "base" in case.parameters:  # the base prepares the rows
         return {"base": made(dmo.MultiViewRidge, **options)}
     return options
 
@@ -306,7 +309,7 @@ def many(case: Case) -> Pair:
     Y = scipy.sparse.hstack([scipy.sparse.csr_array(case.Y), rare.astype(float)], format="csr")
     model = case.fit(y=Y)
     found = np.asarray(model.decision_function(case.shape(case.X)))[:, :L]
-    told = np.ptp(found, axis=0) > 1e-9  # a label that neighbors say nothing of has one score, to rounding
+    told = np.ptp(found, axis=0) > 1e-9  # skip constant scores
     right = np.sum([np.corrcoef(found[:, j], case.Y[:, j])[0, 1] for j in np.flatnonzero(told)]) / L
     assert right > 0.15, f"scores of 4204 labels correlate by {right:.2f} with the labels that they were fitted on"
     return found, found, 0.0
@@ -372,7 +375,7 @@ def incremental(case: Case) -> Pair:
 
 
 TRIED = {"ridge": 0.2, "C": 0.05, "n_neighbors": 9, "sharpness": 20.0, "strength": 0.5, "class_similarity": "cosine"}
-"""Values for the sweep of one parameter, the first that the estimator has; without any, the first of its grid."""
+"""Candidate values for sweeps. A sweep uses the first of these parameters that the estimator has."""
 
 
 @concern("sweeps")
@@ -430,7 +433,7 @@ def folder() -> Path:
 
 @functools.cache
 def store(name: str) -> str:
-    """A feature store of the samples in the form that an estimator takes, the new ones as its split "test"."""
+    """Write the samples to a feature store that suits the estimator, with the new samples as the split "test"."""
     case = Case(name, "memory")
     rows = case.shape(np.vstack([case.X, case.later]))
     views, split = rows if isinstance(rows, dict) else {"x": rows}, np.repeat(["train", "test"], [N, NEW])
@@ -441,7 +444,7 @@ def store(name: str) -> str:
 
 
 def shell(*words: str) -> dict[str, Any]:
-    """What `dmo WORDS --json` prints; a refusal is its sentence, as in Python."""
+    """Return the output of `dmo WORDS --json`, or raise the error message of the command as in Python."""
     done = CliRunner().invoke(app, [*words, "--json"])
     if done.exit_code in (2, 3):
         said = re.sub(r"[│╭╮╰╯─]+( Error )?", " ", done.stderr).replace(str(folder()), "")
@@ -455,14 +458,14 @@ def shell(*words: str) -> dict[str, Any]:
 
 def flags(case: Case) -> list[str]:
     said = [part for key, value in case.own.items() for part in (f"--{key.replace('_', '-')}", str(value))]
-    if case.engine != "memory" and "label_sets" in case.parameters:  # whose model no other command takes
+    if case.engine != "memory" and "label_sets" in case.parameters:  # other commands do not use this model
         said.append("--no-label-sets")
     return said + (OPTIONS[case.engine] if "approximation" in case.parameters else [])
 
 
 @functools.cache
 def shell_model(name: str, engine: str) -> str:
-    """The model that `dmo fit` makes."""
+    """Fit a model with `dmo fit`, and return its path."""
     path = folder() / f"{name}-{engine}.model.zarr"
     shell("fit", REGISTRY[name].command, store(name), str(path), "--split", "train", *flags(Case(name, engine)))
     return str(path)
@@ -474,13 +477,13 @@ def fitted_by_shell(case: Case) -> Pair:
 
 
 def by_shell(case: Case, command: str, *words: str) -> Any:
-    """What a command prints of the new samples, by the model of `dmo fit`."""
+    """Return the output of a command for the new samples and the model of `dmo fit`."""
     return shell(command, shell_model(case.name, case.engine), store(case.name), *words)
 
 
 @functools.cache
 def decided(name: str) -> Any:
-    """The estimator as `dmo fit` makes it, label sets too."""
+    """Fit the estimator as `dmo fit` does, including label sets."""
     case = Case(name, "memory")
     return case.fit(model=case.model(decides=True))
 
@@ -532,7 +535,7 @@ def transformed(case: Case) -> Pair:
 @concern("dmo search", DOORS)
 def searched(case: Case) -> Pair:
     found = by_shell(case, "search", "--sample", "3", "--top", "4")["found"]
-    # or one whose direction is the same, to rounding
+    # Several samples can have the same direction within floating-point error.
     assert "3" in [one["sample"] for one in found if one["value"] > 1 - 1e-5], "the sample itself is not the nearest"
     return found[0]["value"], 1.0, 1e-5
 
@@ -576,7 +579,7 @@ def tuned(case: Case) -> Pair:
 @concern("dmo report", DOORS)
 def reported(case: Case) -> Pair:
     out = folder() / f"{case.name}.html"
-    with nullcontext() if case.name == "KGHA" else figures_emptied():  # they are the same six of every estimator
+    with nullcontext() if case.name == "KGHA" else figures_emptied():  # all estimators share six figures
         by_shell(case, "report", str(out))
     assert case.name in out.read_text(encoding="utf-8")
     return 0.0, 0.0, 0.0
@@ -584,7 +587,7 @@ def reported(case: Case) -> Pair:
 
 @functools.cache
 def outcome(name: str, words: str, engine: str) -> str:
-    """ "yes", or the sentence of the refusal; anything else raises."""
+    """Return "yes" or the message of an expected error, and raise all other errors."""
     if (name, words) in UNTRIED:
         return UNTRIED[name, words]
     case = Case(name, engine)
@@ -594,7 +597,7 @@ def outcome(name: str, words: str, engine: str) -> str:
             found, expected, tolerance = EVERY[words](case)
         except UserError as error:
             return re.sub(rf"^({name}(\(.*?\))?:? )?|; it (has|takes) [a-zA-Z_, ]+$", "", str(error).split("\n")[0])
-        except TypeError as error:  # scikit-learn's own check of rows
+        except TypeError as error:  # scikit-learn raises this error
             if "Sparse data was passed" not in str(error):
                 raise
             return str(error)
@@ -608,7 +611,7 @@ def outcome(name: str, words: str, engine: str) -> str:
 
 
 def engines_of(name: str, words: str) -> list[str]:
-    """The engines under which a concern is tried: of what takes seconds one, and commands take a model as it is."""
+    """Return the engines that are tested for a feature. Slow features and commands are tested with one engine."""
     if (words in DOORS and words != "dmo fit") or (
         words == "very many labels" and name in ("LLTSVR", "TraceEmbedding")
     ):
@@ -621,7 +624,7 @@ CELLS = [(name, words, engine) for name in ESTIMATORS for words in EVERY for eng
 
 
 def table(columns: dict[str, Concern], notes: dict[str, int], only: Collection[str]) -> str:
-    """Write an estimator per row and a concern per column; rows of estimators outside `only` are copied from the page."""
+    """Write a table of estimators and features. Rows of estimators that are not in `only` are copied from the page."""
     lines = ["| estimator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in ESTIMATORS:
         cells = []
@@ -688,7 +691,8 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
     case, meant = Case(name, "memory"), {"nystrom": Nystrom(), "meka": Meka(), "best": dmo.BestLowRank()}[engine]
     model = clone(case.model(approximation=engine))
     assert repr(model.approximation) == repr(meant)
-    each = clone(case.model(approximation={"a": engine, "b": Nystrom(rank=20)}))  # which takes what is kept as given
+    # `clone` requires unmodified parameters.
+    each = clone(case.model(approximation={"a": engine, "b": Nystrom(rank=20)}))
     assert repr(each.approximation) == repr({"a": meant, "b": Nystrom(rank=20)})
     if engine == "nystrom":
         found, expected = (case.says(case.fit(model=own)) for own in (model, case.model(approximation=meant)))
@@ -706,7 +710,7 @@ def test_an_argument_that_a_method_lacks_is_told_with_the_one_that_may_be_meant(
 
 @functools.cache
 def promised() -> dict[tuple[str, str], tuple[list[str], list[str]]]:
-    """Of every cell of the page the engines that keep the promise, and the sentences that are said under the others."""
+    """Read from the page, for each cell, the engines that support the feature and the messages of the other engines."""
     text = PAGE.read_text(encoding="utf-8")
     notes = dict(re.findall(r"^(\d+)\. (.*)$", text, re.M))
     found, head = {}, [""]

@@ -1,4 +1,4 @@
-"""Docstrings of documented names have numpydoc form; other docstrings are short."""
+"""Check that documented names have numpydoc docstrings and that all other docstrings are short."""
 
 import ast
 import dataclasses
@@ -24,9 +24,9 @@ BESIDE = {
     "dmo.decide.score_rule": ("ScoreRule",),
     "dmo.methods.base": ("SweepResult",),
 }
-"""Classes that documented names accept or return, without a page of their own."""
+"""Classes that documented functions accept or return, but that have no separate page."""
 SHARED = {"lazy_scores", "decide", "most_labels"}
-"""Methods for other subpackages, not for users."""
+"""Methods that only other subpackages call."""
 INTERNAL_LINES = 4
 CHECKS = {
     "GL03": "no double blank lines",
@@ -50,7 +50,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "dmo"
 
 
 def packages() -> dict[str, tuple[str, ...]]:
-    """Return the documented names, by the module that exports them."""
+    """Return the documented names of each module that exports names."""
     spec = importlib.util.spec_from_file_location("public_names", PAGES)
     assert spec is not None
     assert spec.loader is not None
@@ -68,7 +68,7 @@ def documented(package: str) -> list[str]:
 
 @functools.cache
 def shown() -> set[str]:
-    """Return the full names of everything documented, including public methods of classes and their bases."""
+    """Return the full names of all documented objects, including public methods of classes and their base classes."""
     found: set[str] = set()
     for name in (name for package in packages() for name in documented(package)):
         thing = Validator._load_obj(name)
@@ -80,7 +80,7 @@ def shown() -> set[str]:
 
 
 def faults(full_name: str) -> Iterator[str]:
-    """Yield faults of a docstring as "CODE: sentence"; examples of methods belong to the docstring of the class."""
+    """Yield the errors of a docstring as "CODE: sentence". Examples of methods belong to the class docstring."""
     thing = Validator._load_obj(full_name)
     attributes = set() if getattr(thing, "_is_protocol", False) else documented_fields(thing)
     for code, sentence in validate(full_name)["errors"]:
@@ -113,13 +113,13 @@ def methods(full_name: str) -> list[str]:
 
 
 def inherits(thing: Any, method: str) -> bool:
-    """Return whether a base class of dmo documents the method; help() then shows that docstring."""
+    """Return whether a base class in dmo documents the method, because help() then shows the inherited docstring."""
     bases = [base for base in thing.__mro__[1:] if base.__module__.startswith("dmo.")]
     return any(getattr(vars(base).get(method), "__doc__", None) for base in bases)
 
 
 def documented_fields(thing: Any) -> set[str] | None:
-    """Return fields missing in the Attributes section of a class that users do not create; None for other classes."""
+    """Return the fields that the Attributes section of a class omits, or None if the section is not required."""
     if dataclasses.is_dataclass(thing):
         fields = {field.name for field in dataclasses.fields(thing) if not field.name.startswith("_")}
     elif inspect.isclass(thing) and issubclass(thing, pydantic.BaseModel):
@@ -155,7 +155,7 @@ def test_shared_paragraphs_are_put_in_wherever_they_are_asked_for() -> None:
 
 
 def docstrings(module: str, path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the full names of functions and classes in a file, and the number of lines of their docstrings."""
+    """Yield the full name of each function and class in a file, with the number of lines of its docstring."""
     open_nodes: list[tuple[str, ast.AST]] = [(module, ast.parse(path.read_text(encoding="utf-8")))]
     for prefix, node in open_nodes:
         for child in ast.iter_child_nodes(node):

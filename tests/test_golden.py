@@ -1,7 +1,7 @@
-"""What every estimator gives by every route through a fit, held to a file of numbers that an earlier version of dmo wrote.
+"""Compare the results of every estimator and fitting route with reference values of an earlier version of dmo.
 
-python tests/test_golden.py write      the numbers of today's code, into golden.npz: only where a number is meant to change
-python tests/test_golden.py compare    the largest difference of every estimator and route
+python tests/test_golden.py write      replace golden.npz after an intended change of results
+python tests/test_golden.py compare    print the largest difference for every estimator and route
 """
 
 import functools
@@ -28,10 +28,10 @@ from dmo.stores import load_model, write_kernel
 FILE = Path(__file__).with_name("golden.npz")
 N, NEW, L = 90, 11, 5
 CLOSE, SINGLE = 2e-4, 5e-3
-"""Shares of an array's largest entry: of float64 routes, and of routes through float32 rows or kernels. Between two
-kernels of OpenBLAS the same code differs by up to a tenth of either."""
+"""Tolerances, relative to the largest entry, of fits in float64 and of fits with float32 rows or kernels. Different
+OpenBLAS kernels cause differences of up to a tenth of these tolerances."""
 FAST = ("| default", "| Nystrom", "| weights")
-"""Ends of the names of cases that are not slow tests."""
+"""Suffixes of the names of cases that are not marked as slow."""
 LOOSE = ("Nystrom", "Meka", "cg", "moments", "resident", "recomputed", "stored", "many", "partial", "tune", "sweep")
 
 
@@ -127,9 +127,9 @@ FEW = {
     "many": ("KGHA", "ridge", "ridge kernels", "MORP", "MLSI", "PCA"),
     "partial": ("KGHA", "KGHA linear", "ridge", "ridge linear"),
 }
-"""Routes that are for some estimators only."""
+"""Estimators of the routes that only some estimators support."""
 REPEATED = {("CoupledSVR", "recomputed"), ("CoupledSVR", "stored")}
-"""What reads tiles by the lines by which LLTSVR reads them, some thousands of times."""
+"""Slow cases that are skipped, because CoupledSVR shares the code that reads tiles with LLTSVR."""
 GRIDS = {"KGHA": {"ridge": [0.1, 1.0], "balance": [0.01, 0.1]}, "ridge": {"ridge": [0.1, 1.0]}}
 
 
@@ -158,7 +158,7 @@ def fitted(name: str, route: dict[str, Any], folder: Path) -> Any:
 
 
 def told(model: Any, X: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """What a fitted model says of new rows, and what it is made of."""
+    """Yield the predictions of a fitted model for new rows, and its fitted attributes."""
     for method in ("decision_function", "predict_proba", "predict", "transform"):
         if not hasattr(model, method):
             continue
@@ -175,7 +175,7 @@ def told(model: Any, X: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def kept(model: Any, folder: Path) -> str:
-    """Names, types and shapes of what a saved model holds."""
+    """Describe the names, types and shapes of the arrays in a saved model."""
     path = str(folder / "model.zarr")
     model.save(path)
     arrays, meta = load_model(path)
@@ -213,7 +213,7 @@ def of_tune(name: str) -> dict[str, np.ndarray]:
 
 
 def of_store() -> dict[str, np.ndarray]:
-    """The bytes of the lower tiles and the manifest of a kernel store, of entries that every processor rounds alike."""
+    """Hash the lower tiles and the manifest of a kernel store, whose integer entries are exact on every processor."""
     with tempfile.TemporaryDirectory() as made:
         path = Path(made, "k.zarr")
         X = np.arange(24.0).reshape(12, 2) % 5
@@ -240,24 +240,26 @@ CASES: dict[str, Callable[[], dict[str, np.ndarray]]] = (
 
 
 def changed(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the differences of all results of a case; errors may change their wording."""
+    """Return the differences of all results of a case, but ignore the wording of error messages."""
     return {what: difference(old[what], aligned(old[what], new[what], what)) for what in old if what != "refused"}
 
 
 def difference(old: np.ndarray, new: np.ndarray) -> float:
-    """Share of the largest entry by which numbers differ, or share of labels above a tenth; infinite for words and shapes."""
+    """Return the largest difference relative to the largest entry, or infinity if strings or shapes differ.
+    For label sets, return the fraction of differing entries above 10 %.
+    """
     if old.shape != new.shape or old.dtype.kind in "USO" or new.dtype.kind in "USO":
         return 0.0 if old.shape == new.shape and (old == new).all() else np.inf
     old, new = old.astype(np.float64), new.astype(np.float64)
     if set(np.unique([old, new])) <= {0.0, 1.0}:
-        return max(0.0, float(np.mean(old != new)) - 0.1)  # label sets: scores beside their thresholds may cross them
+        return max(0.0, float(np.mean(old != new)) - 0.1)  # scores can cross nearby thresholds
     if not old.size or ((old == new) | (np.isnan(old) & np.isnan(new))).all():
         return 0.0
     return float(np.max(np.abs(old - new)) / np.max(np.abs(old)))
 
 
 def aligned(old: np.ndarray, new: np.ndarray, what: str) -> np.ndarray:
-    """Coordinates with the signs of the old ones, which depend on the engine where there are no labels."""
+    """Align the signs of coordinates with the old values, because eigenvectors have arbitrary signs."""
     if what != "transform" or old.shape != new.shape or old.dtype.kind != "f":
         return new
     return new * np.where((old * new).sum(axis=0) < 0, -1.0, 1.0)

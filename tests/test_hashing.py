@@ -1,4 +1,4 @@
-"""Digests of values and row sources, and hashes of rows, distinguish contents."""
+"""Check that different values, row sources and rows have different digests or hashes."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -22,7 +22,6 @@ A = np.arange(N * 2.0).reshape(N, 2)
 
 @pytest.fixture
 def store(tmp_path: Path) -> FeatureStore:
-    """Write a store with the views "a" and "b"."""
     writer = create_features(tmp_path / "f.zarr", N, {name: ViewSpec(2) for name in "ab"}, block=5)
     for name, block in writer.missing():
         writer.write(name, block, (A if name == "a" else -A)[writer.rows(block)])
@@ -157,7 +156,7 @@ def test_row_hashes_compare_as_float32_unless_exact():
     moved = near.astype(np.float32) != X
     np.testing.assert_array_equal(row_hashes(near) == row_hashes(X), ~moved.any(axis=1))
     assert (row_hashes(near, exact=True) != row_hashes(X, exact=True)).all()
-    counts = np.array([[2**53], [2**53 + 1]])  # equal numbers in float64
+    counts = np.array([[2**53], [2**53 + 1]])  # these integers are equal in float64
     assert len(np.unique(row_hashes(counts, exact=True))) == 2
 
 

@@ -1,6 +1,7 @@
-"""Imports of dmo inside functions are few, and each has a comment with its reason.
+"""Limit the imports of dmo modules inside functions, and check that a comment explains each of these imports.
 
-Optional packages and measured start-up times are reasons; a cycle is none, because `lint-imports` counts these imports too.
+Optional packages and measured start-up times are valid reasons. Import cycles are not, because `lint-imports` also
+analyzes imports inside functions.
 """
 
 import ast
@@ -9,11 +10,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "dmo"
 MOST = 15
-"""Imports of dmo inside functions, in the whole package. Lower it if there are fewer; do not raise it."""
+"""Maximum number of imports of dmo inside functions. Decrease this number if possible, and do not increase it."""
 
 
 def inner_imports(text: str) -> Iterator[tuple[int, bool]]:
-    """Yield the line of each import of dmo inside a function, and whether a comment is in it or directly above it."""
+    """Yield the line of each import of dmo inside a function, and whether a comment explains the import."""
     lines, nodes = text.splitlines(), [(node, False) for node in ast.parse(text).body]
     for node, inside in nodes:
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Metrics compared with explicit definitions per sample, and with scikit-learn."""
+"""Compare metrics with explicit definitions for each sample and with scikit-learn."""
 
 import dask.array as da
 import numpy as np
@@ -16,7 +16,7 @@ from dmo.metrics import checked_blocks
 
 @pytest.fixture
 def problem():
-    """Generate 120 x 9 labels and coarse, tied scores; label 3 never occurs, label 5 always, row 7 is empty."""
+    """Generate labels and tied scores. Label 3 never occurs, label 5 always occurs, and row 7 has no other label."""
     rng = np.random.default_rng(0)
     Y = (rng.random((120, 9)) < np.linspace(0.05, 0.7, 9)).astype(np.uint8)
     Y[:, 3], Y[:, 5] = 0, 1
@@ -28,7 +28,7 @@ def problem():
 
 
 def annotate(scores, top):
-    """Return the `top` labels of one sample by a sort with explicit tie breaking."""
+    """Return the `top` labels of a sample by sorting the scores with explicit tie breaking."""
     return set(sorted(range(len(scores)), key=lambda l: (-scores[l], l))[:top])
 
 
@@ -65,7 +65,7 @@ def test_annotation_scores_agree_with_scikit_learn(problem):
 def test_annotation_scores_of_a_worked_example():
     Y = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]])
     S = np.array([[0.9, 0.5, 0.1, 0.0], [0.3, 0.2, 0.9, 0.8], [0.7, 0.7, 0.7, 0.7]])
-    # Predictions: {0, 1}, {2, 3}, {0, 1}. Labels 0, 1, 2 have precision 1/2, 0/2, 0/1 and recall 1/2, 0/1, 0/1.
+    # The predicted sets are {0, 1}, {2, 3} and {0, 1}. Label 0 has precision 1/2 and recall 1/2; all others have 0.
     got = metrics.annotation_scores(Y, S, top=2)
     assert (got.precision, got.recall, got.n_plus, got.n_labels) == (0.5 / 3, 0.5 / 3, 1, 3)
     assert got.f1 == pytest.approx(0.5 / 3)
@@ -158,7 +158,7 @@ def test_precision_recall_curves_agree_with_scikit_learn(problem):
 
 
 def everything(Y, S, P):
-    """Return every number of the module as a flat array."""
+    """Compute all metrics, and return their values as a flat array."""
     results = [
         metrics.annotation_scores(Y, S, top=3),
         metrics.f1_scores(Y, P),
@@ -242,7 +242,7 @@ def test_bad_input_is_refused_in_one_sentence(problem, case):
 
 
 def test_corel5k_test_annotations(dmo_data):
-    """Use the labels of real images as scores: every image has at most 5 labels, so recall is 1 at top 5."""
+    """If the labels of images are used as scores, recall at 5 is 1, because every image has at most 5 labels."""
     with np.load(dmo_data / "corel5k" / "features" / "corel5k_annotations.npz") as arrays:
         Y = arrays["test"]
     got = metrics.annotation_scores(Y, Y, top=5)
@@ -307,7 +307,7 @@ def test_weights_are_repeated_samples_in_every_metric(problem, unknown, monkeypa
     rng = np.random.default_rng(1)
     Y = np.where(rng.random(Y.shape) < 0.2, np.nan, Y) if unknown else Y
     weights = rng.integers(0, 4, len(Y))
-    weights[np.nansum(Y[:, [0]], axis=1) > 0] = 0  # label 0 occurs only in samples with weight 0
+    weights[np.nansum(Y[:, [0]], axis=1) > 0] = 0  # all samples with label 0 have weight 0
     rows = np.repeat(np.arange(len(Y)), weights)
     pairs = [
         (

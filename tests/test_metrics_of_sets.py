@@ -1,4 +1,4 @@
-"""Rankings, label sets and regression targets equal scikit-learn's values, including ties, for any block size."""
+"""Compare metrics of rankings, label sets and regression targets with scikit-learn, for ties and any block size."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ def problem(request):
     S = rng.normal(size=Y.shape) + Y
     if request.param != "floats":
         S = np.round(S, 0)
-    Y[7], Y[8] = 0, 1  # a sample without labels, and one with all labels
+    Y[7], Y[8] = 0, 1  # one sample has no labels, and another sample has all labels
     return Y, S
 
 
 def in_blocks(monkeypatch, block):
-    """Read blocks of `block` rows; None keeps the default."""
+    """Read blocks of `block` rows, or blocks of the default size if `block` is None."""
     if block is not None:
         monkeypatch.setattr(checked_blocks, "block_rows", lambda n_labels: block)
 
@@ -52,7 +52,7 @@ def test_figures_at_k_are_scikit_learns_and_their_definitions(problem, top):
 
 
 def test_propensities_favor_hits_on_rare_labels():
-    """Jain, Prabhu, Varma 2016: 1 / p = 1 + (log N - 1) 2.5^0.55 (N_l + 1.5)^-0.55."""
+    """Check the propensities 1 / p = 1 + (log N - 1) 2.5^0.55 (N_l + 1.5)^-0.55 of Jain, Prabhu and Varma (2016)."""
     Y, S = np.array([[1, 1, 0], [1, 0, 1]]), np.array([[0.9, 0.1, 0.2], [0.3, 0.1, 0.9]])
     count, n = np.array([900, 10, 40]), 1000
     weight = 1 + (np.log(n) - 1) * 2.5**0.55 * (count + 1.5) ** -0.55

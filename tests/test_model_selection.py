@@ -1,4 +1,4 @@
-"""Multilabel cross-validators: balance of labels and pairs compared with random splits; use in scikit-learn's tools."""
+"""Test the label balance of multilabel cross-validators and their use in scikit-learn's tools."""
 
 import numpy as np
 import pytest
@@ -88,5 +88,5 @@ def test_splitters_reject_groups(splitter) -> None:
     groups, model = np.arange(600) // 2, MultiViewRidge("linear")
     with pytest.raises(UserError, match=r"Multilabel.* got groups; pass groups=None, or .*GroupKFold"):
         cross_val_score(model, Z, Y, groups=groups, cv=splitter, error_score="raise")
-    for train, test in GroupKFold(3).split(Z, Y, groups):  # the splitter that the error message recommends
+    for train, test in GroupKFold(3).split(Z, Y, groups):  # the error message recommends GroupKFold
         assert not set(groups[train]) & set(groups[test])

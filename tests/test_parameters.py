@@ -1,4 +1,4 @@
-"""Parameter objects: nested parameters, names as shortcuts, and parameters of earlier versions."""
+"""Test parameter objects, nested parameters, names as shortcuts, and parameters of earlier versions."""
 
 import dataclasses
 import inspect
@@ -26,12 +26,12 @@ Y[:, 0] = X[:, 0] > 0
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_of_an_object_is_reached_by_its_nested_and_its_flat_name(kind: Any) -> None:
     model = kind()
-    if "kernel__gamma" in places(kind).values():  # kernels of single views have other parameters
+    if "kernel__gamma" in places(kind).values():  # only the product kernel has `gamma`
         model.set_params(kernel="product")
     for name, place in places(kind).items():
         value = nested(model)[place]
         assert flat(model)[name] is value or flat(model)[name] == value
-        new = value if place.startswith("proximity__") else "changed"  # a Proximity rejects invalid values immediately
+        new = value if place.startswith("proximity__") else "changed"  # a `Proximity` rejects invalid values
         changed = clone(model).set_params(**{place: new})
         assert vars(getattr(changed, place.partition("__")[0]))[place.partition("__")[2]] == new
         assert clone(changed).get_params()[place] == new
@@ -187,7 +187,7 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_estimators_are_not_dataclasses(kind: Any) -> None:
-    assert not dataclasses.is_dataclass(kind)  # otherwise, Dask would compute equal tokens for two fits
+    assert not dataclasses.is_dataclass(kind)  # Dask would compute equal tokens for two fits
     assert not {"approximation", "decoder", "random_state"} & vars(kind).keys()
 
 

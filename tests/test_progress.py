@@ -1,4 +1,4 @@
-"""Progress of stages: silent by default, and correct about failures."""
+"""Check that progress messages are disabled by default and report failures correctly."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""The registry of estimators agrees with their classes, and with the names that type checkers read."""
+"""Check that the estimator registry matches the classes and the names declared for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths and URLs in a loaded model are neither read, written nor requested, unless the user passes them again."""
+"""Check that paths and URLs in a loaded model are not accessed unless the user passes them again."""
 
 import builtins
 import inspect
@@ -47,15 +47,16 @@ PLAIN_TEXT = {
     "views": "names of columns",
     "weight": "name of a weight of edges",
 }
-"""Parameters that can hold any text, with its meaning; add new parameters here or to `dmo.parameters.LOCATIONS`."""
+"""Meaning of each text parameter that is not a location. Add new text parameters here or to
+`dmo.parameters.LOCATIONS`."""
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(48, 4)), (RNG.random((48, 4)) < 0.4).astype(np.uint8)
 HIERARCHY = {"1": ["0"], "2": ["7"]}
-"""Label 7 is not a column of `Y`."""
+"""Label hierarchy in which label 7 is not a column of `Y`."""
 
 
 def _public() -> dict[str, type]:
-    """Return the classes that a model can name."""
+    """Return the public classes that a saved model can refer to."""
     places = [import_module(name) for name in ("dmo", "dmo.decoders", "dmo.labels.label_kernels")]
     found = {name: getattr(place, name) for place in places for name in place.__all__}
     return {name: kind for name, kind in found.items() if isinstance(kind, type)}
@@ -68,7 +69,7 @@ def _admits_text(hint: Any) -> bool:
     if origin is Literal:
         return False
     if origin not in (Union, UnionType, None) and issubclass(origin, Mapping):
-        inner = inner[1:]  # keys are names of views
+        inner = inner[1:]  # mapping keys are view names
     return any(map(_admits_text, inner))
 
 
@@ -84,7 +85,7 @@ def test_text_parameters_are_classified():
 
 
 class Trap:
-    """A FIFO and a URL; calls of the file system or fsspec that name one of them are recorded."""
+    """Recorder of file system and fsspec calls that access a FIFO or a URL."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         self.path, self.url, self.touched = str(folder / "trap"), "http://127.0.0.1:9/trap", list[str]()
@@ -101,7 +102,7 @@ class Trap:
             for value in given:
                 if any(place in repr(value) for place in (self.path, self.url)):
                     self.touched.append(f"{call.__name__}({value})")
-                    raise FileNotFoundError(f"trap {value}")  # opening a FIFO without a writer would block
+                    raise FileNotFoundError(f"trap {value}")  # a FIFO without a writer would block
             return call(*given, **options)
 
         return watched
@@ -113,7 +114,7 @@ def trap(tmp_path, monkeypatch):
 
 
 def _forged(model: Any, change: Any) -> Any:
-    """Change the parameters of a model as if they had been changed in the store, and load it."""
+    """Load a model after changing the parameters in its stored description."""
     arrays, description = described(model)
     description = json.loads(json.dumps(description))
     change(description["parameters"])
@@ -125,7 +126,7 @@ def _object(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def _places() -> dict[str, Any]:
-    """Return where locations occur in the JSON of parameters: estimator, parameter, value for a location."""
+    """Return an estimator, a parameter and a value for each place where stored parameters can contain locations."""
     decoders = [kind.__name__ for kind in (Calibration, PlugIn, PooledCalibration, Scores)]
     found = {f"decoder {name}": (MultiViewRidge(), "decoder", name, "hierarchy") for name in decoders}
     found |= {f"base of {kind.__name__}": (kind(), "base", "", "") for kind in (FastTag, NeighborVotes)}
@@ -194,7 +195,7 @@ def test_texts_of_a_loaded_model_are_not_opened(name, trap, tmp_path, monkeypatc
     ],
 )
 def test_locations_that_the_user_passes_are_opened(estimator, trap):
-    """Check that the trap notices locations when they are opened, which the tests above rely on."""
+    """Check that the trap records opened locations, because the previous tests rely on the trap."""
     with pytest.raises((UserError, OSError)):
         estimator(trap.path).fit(X, Y)
     assert trap.touched
@@ -217,7 +218,7 @@ def test_hierarchy_of_a_loaded_model_is_its_content(tmp_path, monkeypatch):
     assert again.decoder.hierarchy == HIERARCHY
     np.testing.assert_array_equal(again.ancestors_, model.ancestors_)
 
-    arrays, description = described(model)  # earlier versions stored only the relations of label columns
+    arrays, description = described(model)  # earlier versions stored only the relations between label columns
     del description["fitted"]["hierarchy_"]
     older = rebuilt(arrays, description)
     assert older.decoder.hierarchy == {"1": ["0"]}

@@ -1,4 +1,4 @@
-"""Descriptions of an embedding space, compared with scikit-learn, SciPy and NumPy."""
+"""Compare descriptions of an embedding space with scikit-learn, SciPy and NumPy."""
 
 import numpy as np
 import pytest
@@ -19,14 +19,14 @@ VIEWS = {"a": A, "b": B}
 
 
 def test_principal_components_explain_what_scikit_learn_says():
-    rows = load_digits().data[:400] + 1e5  # far from the origin
+    rows = load_digits().data[:400] + 1e5  # shift the data far from the origin
     model = TraceEmbedding("pca", n_components=5, prepare="none").fit(rows)
     found = describe_space(model, rows)
     assert_allclose(found.explained_variance["x"], PCA(5).fit(rows).explained_variance_ratio_, rtol=1e-6)
     Z = model.transform(rows)
     expected = [[np.corrcoef(rows[:, j], Z[:, k])[0, 1] for k in range(5)] for j in range(20, 24)]
     assert_allclose(found.loadings["x"][20:24], expected, atol=1e-6)
-    assert (found.loadings["x"][0] == 0).all()  # a constant column
+    assert (found.loadings["x"][0] == 0).all()  # this column is constant
     assert_allclose((rows - rows.mean(axis=0)) @ model.components_.T, Z, atol=1e-5)
     assert not hasattr(TraceEmbedding("pca", kernel="rbf").fit(X), "components_")
     sparse = describe_space(TraceEmbedding("pca", prepare="none").fit(X), scipy.sparse.csr_array(X))

@@ -1,4 +1,4 @@
-"""Strings in one buffer, compared with lists and with numcodecs."""
+"""Compare arrays of strings in a single buffer with lists and with numcodecs."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Typical user code, checked by mypy (in make lint) and pyright (make pyright); it is never run."""
+"""Typical user code for mypy and pyright, which is type-checked but never run."""
 
 import dask.array as da
 import numpy as np
@@ -18,7 +18,6 @@ from dmo.stores import open_features
 
 
 def use() -> None:
-    """Use public names with every kind of input."""
     A, B = np.ones((20, 3)), np.zeros((20, 2))
     Y = np.eye(2)[np.arange(20) % 2]
     names = np.array(["sea", "sky"])[np.arange(20) % 2]

@@ -1,4 +1,4 @@
-"""Commands that run concurrently with the same output, or while a model is replaced; stores that are moved."""
+"""Test concurrent commands with the same output, models that are replaced during a command, and moved stores."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ from dmo.workflows.rows import open_applied
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """Create 16 drawn images `pics`, their store `f.zarr`, and the models `a.zarr` and `b.zarr` of different labels."""
+    """Create 16 images `pics`, their feature store `f.zarr`, and models `a.zarr` and `b.zarr` of different labels."""
     folder = tmp_path_factory.mktemp("at-once")
     table = draw_images(folder / "pics", 16)
     run("extract", folder / "pics", folder / "f.zarr", "--set", "moments", "--labels", table)
@@ -46,7 +46,7 @@ def work(tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_extracts_onto_one_store_leave_one_of_them_whole(work, tmp_path):
-    """One command extracts; the other fails with a one-line error or finds the same store complete."""
+    """One command extracts features, and the other command fails or reports that the store is already complete."""
     command = ["extract", work / "pics", "--set", "moments", "--block", 4]
     seconds = {"same": [], "other": ["--set", "moments,wavelets"], "over": ["--overwrite"]}
     commands = [[*command, tmp_path / f"{name}.zarr", *more] for name in seconds for more in ([], seconds[name])]
@@ -125,7 +125,7 @@ def test_annotations_while_the_model_is_replaced_are_each_of_one_model(work, tmp
 
 
 def test_a_journal_into_which_annotations_by_two_models_write_mixes_nothing(work, tmp_path, monkeypatch):
-    """The model is replaced while a folder is annotated, and a second annotation restarts the journal."""
+    """Replace the model while a folder is annotated, and start a second annotation, which restarts the journal."""
     expected = {}
     for name in "ab":
         run("annotate", work / f"{name}.zarr", work / "pics", tmp_path / f"{name}.csv")
@@ -149,7 +149,7 @@ def test_a_journal_into_which_annotations_by_two_models_write_mixes_nothing(work
 
 
 def test_a_folder_of_images_store_model_and_unfinished_rows_can_be_moved(work, tmp_path, monkeypatch):
-    """Stores refer to each other by relative paths: after a move, the run resumes and the page shows the images."""
+    """Stores refer to each other by relative paths, so that a moved run resumes and the page still shows the images."""
     here, there = tmp_path / "here", tmp_path / "there" / "project"
     shutil.copytree(work / "pics", here / "pics")
     monkeypatch.chdir(here)
@@ -174,7 +174,8 @@ def test_a_folder_of_images_store_model_and_unfinished_rows_can_be_moved(work, t
     assert "2 of 4 blocks are there already" in run(*command).stderr
     assert stores.describe(there / "m.zarr")["provenance"]["parents"] == [str(there / "f.zarr")]
     assert stores.open_results(there / "z.zarr").provenance["parents"] == [str(there / "m.zarr"), str(there / "f.zarr")]
-    assert str(there / "f.zarr") in "".join(run("info", there / "m.zarr").stdout.split())  # a long path is wrapped
+    # Ignore line breaks in long paths.
+    assert str(there / "f.zarr") in "".join(run("info", there / "m.zarr").stdout.split())
     applied = open_applied(str(there / "m.zarr"), str(there / "f.zarr"), "test", "test")
     judged = EvaluatedModel("m", applied, applied.scores(applied.views), {}, {}, np.zeros((0, 0)))
     assert Evaluation([judged], applied.label_names(), applied.Y, 1).image(0) is not None

@@ -1,4 +1,4 @@
-"""The `dmo` command from a shell: from files to annotated samples, and one line for every error."""
+"""Run `dmo` commands from input files to annotated samples, and check that every error message has one line."""
 
 import csv
 import inspect
@@ -48,7 +48,7 @@ NAMES = ["sun", "sea", "sand", "snow", "fir", "fox"]
 
 @pytest.fixture(scope="module")
 def data():
-    """Generate samples of three kinds in two views, "shape" (real) and "words" (counts), with six labels."""
+    """Generate samples with six labels and two views, real-valued features "shape" and counts "words"."""
     rng = np.random.default_rng(5)
     n = N_TRAIN + N_TEST
     kind = rng.integers(0, 3, n)
@@ -62,7 +62,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def work(data, tmp_path_factory):
-    """Create a folder with training and test samples as files, the feature store `f.zarr` and the model `m.zarr`."""
+    """Create a folder with files of training and test samples, the feature store `f.zarr` and the model `m.zarr`."""
     folder = tmp_path_factory.mktemp("cli")
     views, Y = data
     for split, where in (("train", slice(0, N_TRAIN)), ("test", slice(N_TRAIN, None))):
@@ -76,7 +76,7 @@ def work(data, tmp_path_factory):
 
 
 def ingest_files(folder):
-    """Return the arguments of `dmo ingest files` for the files in `folder`, without the store."""
+    """Return the arguments of `dmo ingest files` for the files in `folder`, without the output store."""
     arguments = ["ingest", "files", "--label-names", folder / "names.txt", "--histogram", "words", "--block", "32"]
     for split in ("train", "test"):
         arguments += ["--view", f"shape:{split}={folder}/shape_{split}.npy"]
@@ -86,7 +86,7 @@ def ingest_files(folder):
 
 
 def by_hand(data, train=slice(0, N_TRAIN)):
-    """Fit the same model as the commands of the fixture, but with the library alone."""
+    """Fit the model of the fixture in Python, without shell commands."""
     views, Y = data
     kernel = {"shape": "rbf", "words": "hellinger-rbf"}
     model = KGHA(kernel, ridge=0.2, n_components=0.5)
@@ -170,7 +170,7 @@ def test_cross_validated_propensities_are_those_of_every_folds_training_samples(
 
 @pytest.mark.slow
 def test_evaluate_and_report_say_where_they_judge_training_samples_and_how_to_judge_others(work, tmp_path):
-    """Scores of training samples are not informative, so the output must mark them."""
+    """The output must mark scores of training samples, because in-sample scores are too optimistic."""
     found = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train")
     honest = record("evaluate", work / "m.zarr", work / "f.zarr", "--split", "train", "--cv", 3)
     assert (found["training_samples"], honest["training_samples"], honest["cv"]) == ("all", None, 3)
@@ -334,7 +334,7 @@ def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
         "classes": lambda: ("accuracy", np.mean(said == Y[kind][index, 0])),
         "real": lambda: ("r2", r2_score(truth, said)),
     }[kind]()
-    for judged in (model, out):  # the model, and the predictions that it wrote
+    for judged in (model, out):
         measured = record("evaluate", judged, store)[measure]
         assert measured == pytest.approx(value)
         with figures_emptied():
@@ -447,7 +447,7 @@ def test_a_command_says_in_one_line_what_was_chosen_and_more_when_asked(work, tm
 
 
 def test_every_command_that_writes_ends_with_one_line_of_what_it_made(work, tmp_path):
-    """The output without a terminal: no progress bars, tables or costs, but the first labels by name."""
+    """Without a terminal, the output contains no progress bars, tables or costs."""
     m, f, out = work / "m.zarr", work / "f.zarr", tmp_path / "out.zarr"
     lines = {
         (
@@ -752,7 +752,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def places(work, data, tmp_path_factory):
-    """Create the paths used by the bad calls: stores and files with one fault each."""
+    """Create stores and files with one fault each, for tests of invalid calls."""
     folder = tmp_path_factory.mktemp("bad")
     views, Y = data
     shape = views["shape"]
@@ -920,7 +920,7 @@ main()
 
 
 def interrupted(seconds, *command):
-    """Send Ctrl-C to `dmo COMMAND` after `seconds`; return whether it stopped before it was finished."""
+    """Send Ctrl-C to `dmo COMMAND` after `seconds`, and return whether the command stopped before completion."""
     started = [sys.executable, "-c", READY, *map(str, command)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
@@ -970,7 +970,7 @@ def test_version():
 
 
 def test_a_shell_completes_commands_and_the_options_of_estimators(tmp_path):
-    """Run in bash the code that `dmo --install-completion` installs."""
+    """Run the completion script of `dmo --install-completion` in bash."""
     script = """
     eval "$(_DMO_COMPLETE=source_bash dmo)"
     complete -p dmo
@@ -986,7 +986,7 @@ def test_a_shell_completes_commands_and_the_options_of_estimators(tmp_path):
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     how, *found = done.stdout.split("\n")
-    assert "-o default" in how  # words that are not commands, such as stores, are completed as files
+    assert "-o default" in how  # bash completes all other words as file names
     assert found == ["kgha", "--kernel", ""]
     assert done.stderr == ""
 
@@ -996,19 +996,19 @@ UNSHOWN = {"numba", "dask.array", "distributed", "matplotlib", "http", "typer"}
 
 
 def error_lines(code):
-    """Return the lines that a new interpreter prints on standard error; the last one lists the imported modules."""
+    """Run code in a new interpreter, and return the lines of standard error. The last line lists imported modules."""
     ending = "import atexit, sys; atexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))"
     done = subprocess.run([sys.executable, "-c", f"{ending}\n{code}"], capture_output=True, text=True, check=True)
     return done.stderr.splitlines()
 
 
 def parts_of_modules(line):
-    """Return the names of the modules in a line, and of their top-level packages."""
+    """Split a line into module names, and add the names of their top-level packages."""
     return {part for name in line.split() for part in (name, name.partition(".")[0])}
 
 
 def imported(code):
-    """Return the modules, and their top-level packages, that a new interpreter has imported after `code`."""
+    """Return the modules and top-level packages that a new interpreter imports while it runs `code`."""
     return parts_of_modules(error_lines(code)[-1])
 
 
@@ -1030,7 +1030,7 @@ def dmo_process(*arguments):
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(code, left_out):
     assert imported(code) & left_out == set()
-    assert "numpy" in imported("import numpy")  # this check proves that `imported` finds modules
+    assert "numpy" in imported("import numpy")  # check that `imported` finds modules
 
 
 COMPUTING = {"sklearn", "pandas", "numba", "distributed", "matplotlib", "pynndescent", "pyarrow", "scipy.stats"}
@@ -1039,7 +1039,8 @@ APPLIED += [[command, "none.zarr", "f.zarr", "out.zarr"] for command in ("transf
 APPLIED += [["search", "none.zarr", "f.zarr", "--sample", "1"], ["update", "none.zarr", "f.zarr", "out.zarr", "a.csv"]]
 
 
-LEFT_OUT = [  # a command may import modules that the commands above it may not
+# Pairs of a command and the modules that must not be imported. Commands that import more modules run later.
+LEFT_OUT = [
     *((["fit", kind, "--help"], HEAVY - {"rich"} | COMPUTING) for kind in ("kgha", "mesd")),
     (["plan", "ridge", "--help"], HEAVY - {"rich"} | COMPUTING),
     (["tune", "kgha", "--help"], HEAVY - {"rich"} | COMPUTING),
@@ -1060,8 +1061,8 @@ LEFT_OUT = [  # a command may import modules that the commands above it may not
 
 @pytest.mark.slow
 def test_help_and_what_is_refused_import_nothing_that_computes(monkeypatch, tmp_path):
-    """Run all commands in one process, and check the imported modules after each of them."""
-    estimator_options.surfaces()  # writes the cache of options, which is stored with the bytecode
+    """Run all commands in a single process, and check the imported modules after each command."""
+    estimator_options.surfaces()  # write the cache of options
     monkeypatch.chdir(tmp_path)
     Samples({"x": np.eye(6, 2)}, np.eye(6, 2, dtype=np.uint8)).write("f.zarr")
     commands = "from contextlib import suppress\nfrom dmo.cli import main\n"
@@ -1078,7 +1079,7 @@ def test_the_options_that_are_kept_are_those_of_the_classes(monkeypatch, tmp_pat
     made = estimator_options.surfaces.__wrapped__()
     with monkeypatch.context() as without:
         without.setattr(signatures, "surface", None)
-        assert estimator_options.surfaces.__wrapped__() == made  # read from the cache
+        assert estimator_options.surfaces.__wrapped__() == made  # the options are read from the cache
     monkeypatch.setattr(estimator_options, "_sources", lambda: "changed")
     monkeypatch.setattr(signatures, "surface", lambda kind: made[kind.__name__])
     assert estimator_options.surfaces.__wrapped__() == made
@@ -1102,9 +1103,9 @@ def test_every_parameter_of_every_estimator_is_an_option_of_its_command(kind):
     estimator = getattr(dmo, kind)
     objects = {part.parameter for part in parts_of(estimator) if part.kind._short} - set(flat_names(estimator))
     parameters = set(inspect.signature(estimator).parameters) - objects | set(flat_names(estimator))
-    parameters -= {"views"}  # names of column groups in an array; a store has named views
+    parameters -= {"views"}  # stores have named views, so there is no option
     options = inspect.signature(fit_command(kind)).parameters
-    # an option cannot hold a covariance matrix
+    # A command option cannot contain a covariance matrix.
     assert parameters - set(options) == ({"covariance"} if kind == "CoupledSVR" else set())
     shared = {
         "store",
@@ -1132,7 +1133,7 @@ HELPED += [
 
 @pytest.mark.parametrize("command", HELPED, ids=" ".join)
 def test_help_fits_on_one_screen(command, monkeypatch):
-    """At 80 columns, help has at most 80 lines, and every option has one line. The last line names a page."""
+    """In a terminal with 80 columns, the help text has at most 80 lines and describes every option in one line."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = run(*command, "--help").stdout.rstrip("\n").split("\n")
     assert len(lines) <= 80
@@ -1285,7 +1286,7 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     assert f"{100 * scores['KGHA']['f1']:.1f}" in page
     drawn = {path.stem for path in folder.glob("*.png")}
     assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
-    assert "data:image/png" in page  # images of the digits
+    assert "data:image/png" in page  # the page contains digit images
     assert "Jaccard index" in page
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)

@@ -1,4 +1,4 @@
-"""Projections of a single view from a shell: dmo fit and tune for MORP, MLSI and the named embeddings."""
+"""Test `dmo fit` and `dmo tune` for MORP, MLSI and the named embeddings of a single view."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_mixing_is_chosen_by_cross_validation(method, store, tmp_path):
     grid = ["--mixing", "0,0.9", "--ridge", "1", "--n-components", "4", "--folds", "2", "--view", "pixels", "--json"]
     record = json.loads(run("tune", method, store, model, *grid).stdout)
     means = {row["mixing"]: row["mean"] for row in record["table"]}
-    assert set(means) == {0.0, 0.5, 0.9}  # includes the default of the estimator
+    assert set(means) == {0.0, 0.5, 0.9}  # the default of the estimator is included
     assert record["best"]["mixing"] == max(means, key=lambda beta: means[beta])
     assert dmo.load(model).mixing == record["best"]["mixing"]
 

@@ -1,4 +1,6 @@
-"""docs/reference/json.md lists the JSON output of all commands; `python tests/cli/test_json.py write` generates it."""
+"""Check docs/reference/json.md, which lists the JSON output of all commands.
+`python tests/cli/test_json.py write` generates the page.
+"""
 
 import json
 import os
@@ -119,7 +121,7 @@ TYPES = {
 
 
 def results():
-    """Run every command in the current folder; return a mapping from command to JSON output."""
+    """Run every command in the current folder, and return the JSON output of each command."""
     found, table = {}, draw_images(Path("pics"), 24)
 
     def ask(name, *more):
@@ -147,7 +149,6 @@ def results():
 
 
 def tables(found):
-    """Generate the tables of the page, one for each command."""
     parts = []
     for command in (name for name in COMMANDS if name in found):
         lines, seen = [], set(found[command]) - COSTS
@@ -170,7 +171,7 @@ def test_the_page_says_what_every_command_prints_as_json_and_every_exit_code(tmp
     assert set(found) == set(COMMANDS) - {
         "demo",
         "serve",
-    }  # tests of the demo read its JSON output; `serve` prints an address
+    }  # other tests check the output of `demo`, and `serve` prints an address
     assert text.partition(MARK)[2] == tables(found)
     for code in (0, 1, program.WRONG, program.FAILED, program.DAMAGED, program.INTERRUPTED, program.TERMINATED):
         assert f"\n| {code} | " in text
@@ -189,7 +190,7 @@ def test_a_quiet_command_says_the_answer_to_a_question_and_no_more(tmp_path, mon
         assert not said.stdout + said.stderr
     said = run("evaluate", "m.zarr", "d.zarr", "--split", "all", "--quiet")
     assert "AUC macro" in said.stdout
-    assert not said.stderr  # without --quiet, the command warns about training samples
+    assert not said.stderr  # --quiet suppresses the warning about training samples
     assert "--quiet and --verbose contradict each other" in run("info", "d.zarr", "-q", "-v", code=2).stderr
 
 

@@ -1,4 +1,4 @@
-"""Evaluation excludes the samples that a model was fitted to: random labels score at chance level."""
+"""Check that evaluation excludes training samples, for which random labels would score above chance level."""
 
 import hashlib
 import shutil
@@ -22,7 +22,7 @@ X, Y = RNG.normal(size=(N, 8)), (RNG.random((N, 3)) < 0.4).astype(np.uint8)
 Y[~Y.any(axis=1), 0] = 1
 SPLIT = np.array(["train"] * N_TRAIN + ["test"] * (N - N_TRAIN))
 CHANCE = 0.08
-"""Four standard deviations of the mean AUC of three random labels of 100 samples, with two fifths positive."""
+"""Four standard deviations of the mean AUC of three random labels with 40 % positive samples, for 100 samples."""
 
 
 def noise(ids=True, rows=slice(None)):
@@ -32,7 +32,7 @@ def noise(ids=True, rows=slice(None)):
 
 
 def answer(path, rows, ids=True):
-    """Write a file of answers that repeat the labels of the store."""
+    """Write a file of annotation answers that repeat the labels of the store."""
     labels = (";".join(np.array(NAMES)[row > 0]) for row in Y[rows])
     lines = [f"{'s' if ids else ''}{row},{said}" for row, said in zip(rows, labels, strict=True)]
     path.write_text("\n".join(["sample,labels", *lines]))
@@ -40,7 +40,7 @@ def answer(path, rows, ids=True):
 
 
 def updates(where, ids):
-    """Fit a model to the training samples of a random store; update it with 150, then all, of the test samples."""
+    """Fit a model to the training samples of a random store, then update it with 150 test samples and with all."""
     noise(ids).write(where / "s.zarr")
     run("fit", "ridge", where / "s.zarr", where / "m.zarr", "--ridge", 0.1)
     first, others = range(N_TRAIN, N_TRAIN + 150), range(N_TRAIN + 150, N)
@@ -130,7 +130,7 @@ def test_update_measures_test_samples_that_no_model_learned(tmp_path):
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_learned_samples_are_found_in_other_stores(ids, request, tmp_path):
-    """Samples are recognized by their ids; without ids, by their rows if the views have the same contents."""
+    """Samples are identified by their ids, or by their row numbers if the views have the same contents."""
     updated = request.getfixturevalue("updated" if ids else "unnamed")
     turned = np.random.default_rng(1).permutation(N)
     stored = {
@@ -148,7 +148,7 @@ def test_learned_samples_are_found_in_other_stores(ids, request, tmp_path):
 
 
 def test_grown_stores_do_not_hide_learned_samples(tmp_path):
-    """The first store has no ids; the larger store uses its row numbers as ids."""
+    """The first store has no ids, and the extended store uses row numbers as ids."""
     noise(False).write(tmp_path / "s.zarr")
     run("fit", "ridge", tmp_path / "s.zarr", tmp_path / "m.zarr")
     np.savetxt(tmp_path / "new.csv", X[:2] + 1, delimiter=",", header=",".join("abcdefgh"), comments="")

@@ -1,4 +1,4 @@
-"""`dmo report`: the page shows the values that the library computes."""
+"""Check that the page of `dmo report` shows the values that the library computes."""
 
 import json
 import re
@@ -25,7 +25,6 @@ from dmo.workflows.report_page import annotation_measures, paired_differences, r
 
 
 def cells(page, caption):
-    """Return the rows of the table with this caption as text."""
     table = page[page.index(f"<h2>{caption}</h2>") :].split("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")]
     return [[re.sub(r"<.*?>", "", cell) for cell in row] for row in rows if row]
@@ -64,7 +63,7 @@ def test_the_page_says_what_evaluate_says(annotated, tmp_path):
 
 
 def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotated, tmp_path, monkeypatch):
-    """As a local path, the URL would create a folder named "s3:"."""
+    """A URL that is interpreted as a local path would create a folder named "s3:"."""
     monkeypatch.chdir(tmp_path)
     model, store, said = annotated / "m.zarr", annotated / "f.zarr", "is a URL, and files are written to local paths"
     assert said in run("report", model, store, "s3://b/r.html", code=2).stderr
@@ -79,7 +78,7 @@ def test_a_url_is_refused_before_the_work_where_a_file_is_to_be_written(annotate
 def page(annotated, tmp_path_factory):
     """Create the report of KGHA with three labels per sample."""
     out = tmp_path_factory.mktemp("page") / "r.html"
-    run("report", annotated / "m.zarr", out, "--top", 3)  # uses the store of the fit
+    run("report", annotated / "m.zarr", out, "--top", 3)  # read the store of the fit
     return out.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Commands accept files of rows instead of a store; the recipe of the model defines how labels are read."""
+"""Test commands that read files of rows instead of a store, with labels parsed by the recipe of the model."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ FIGURES = ("n_samples", "f1", "r2", "accuracy", "f1_micro", "lrap", "n_labels_pr
 
 
 def fitted(table, folder):
-    """Fit a model to the training rows in train.csv; store.zarr holds all rows with their split."""
+    """Write train.csv, test.csv and the feature store store.zarr, and fit a model to the training rows."""
     table[:TRAIN].to_csv(folder / "train.csv", index=False)
     table[TRAIN:].to_csv(folder / "test.csv", index=False)
     run("fit", "ridge", "train.csv", "model.zarr", "--label-columns", "kind*", "--kernel", "linear")
@@ -57,7 +57,7 @@ def test_evaluate_reads_tables_as_a_store_of_them(kind, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_few_rows_are_those_of_the_model(kind, tmp_path, monkeypatch):
-    """Without the recipe of the model, a file with two rows would be interpreted differently."""
+    """Without the recipe of the model, a file with only two rows would be parsed differently."""
     monkeypatch.chdir(tmp_path)
     fitted(KINDS[kind], tmp_path)
     store = dmo.stores.open_features("store.zarr")
@@ -136,7 +136,7 @@ def files(tmp_path, monkeypatch):
 
 
 def new_rows(folder):
-    """Write new samples into the same files; the model was not fitted to them."""
+    """Overwrite the files with new samples, which are unknown to the model."""
     for i in range(SHARDS):
         np.save(folder / f"emb/part.{i}.npy", np.load(folder / f"emb/part.{i}.npy") + np.float32(0.01))
 

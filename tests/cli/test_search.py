@@ -1,4 +1,4 @@
-"""Search in the learned space in both directions, compared with brute force in the library."""
+"""Compare searches for similar samples and labels in the learned space with brute force."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from dmo.workflows.search import Places, answering, best
 def test_nearness_is_the_cosine_of_scikit_learn():
     rng = np.random.default_rng(0)
     Z, q = rng.normal(3, 1, (30, 4)), rng.normal(3, 1, 4)
-    Z[7] = Z[3]  # of equal rows, the first is ranked first
+    Z[7] = Z[3]  # equal rows are ranked by position
     expected = cosine_similarity(Z - Z.mean(axis=0), (q - Z.mean(axis=0))[None])[:, 0]
     for count in (1, 5, 30, 40):
         rows, values = Places(Z).nearest(q, count)

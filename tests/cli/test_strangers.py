@@ -1,4 +1,4 @@
-"""Seven typical user files, from the file to predictions in a CSV and a report, with shell commands only."""
+"""Process seven typical user files with shell commands, from ingestion to a CSV file of predictions and a report."""
 
 import csv
 import re
@@ -27,7 +27,6 @@ def _table(**columns):
 
 
 def classes_with_gaps(folder):
-    """Write a table with a column of classes; some classes are unknown, and some features are missing."""
     table = _table(species=CLASSES)
     table.loc[3, "f1"] = table.loc[9, "f2"] = np.nan
     table.loc[[5, 17], "species"] = None
@@ -47,14 +46,14 @@ def classes_with_gaps(folder):
 
 
 def label_lists(folder):
-    """Write a table whose label column contains lists of labels separated by semicolons."""
+    """Write a table with a column of label lists separated by semicolons."""
     lists = [";".join(sorted({CLASSES[i], CLASSES[(i * i) % N]})) for i in range(N)]
     _table(tags=lists).to_csv(folder / "tags.csv", index=False)
     return ["ingest", "files", "--view", "f=tags.csv", "--id", "id", "--label-columns", "tags", "--test-share", 0.25]
 
 
 def photos(folder):
-    """Draw 12 photographs and write a table of their labels, separated by commas."""
+    """Draw 12 images, and write a table with label lists separated by commas."""
     table = draw_images(folder / "pics", 12)
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
@@ -66,7 +65,7 @@ def photos(folder):
 
 
 def texts(folder):
-    """Write 300 texts into a folder, and a table of their classes that lists file names with extension."""
+    """Write 300 text files, and a table with their file names and classes."""
     (folder / "texts").mkdir()
     kinds = CLASSES[np.arange(300) % 3]
     for i, kind in enumerate(kinds):
@@ -79,13 +78,11 @@ def texts(folder):
 
 
 def npz_with_a_vector(folder):
-    """Write an archive of X and a vector y of class names."""
     np.savez(folder / "set.npz", X=X, y=CLASSES)
     return ["ingest", "files", "--view", "x=set.npz", "--labels", "set.npz::y", "--test-share", 0.25]
 
 
 def embeddings(folder):
-    """Write a Parquet table with a column of embeddings, numbers and classes."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.astype(np.float32).ravel()), 4)
     table = pa.table({"id": IDS, "embedding": vectors, "age": RNG.random(N), "species": CLASSES.tolist()})
@@ -105,7 +102,6 @@ def embeddings(folder):
 
 
 def real_targets(folder):
-    """Write a table with two columns of regression targets."""
     noise = 0.1 * RNG.normal(size=(N, 2))
     table = _table(height=170 + 10 * X[:, 0] + noise[:, 0], weight=70 + 5 * X[:, 1] + noise[:, 1])
     table.to_csv(folder / "people.csv", index=False)
@@ -125,7 +121,7 @@ def real_targets(folder):
 
 FILES = [classes_with_gaps, label_lists, photos, texts, npz_with_a_vector, embeddings, real_targets]
 REPEATED = [texts, npz_with_a_vector, embeddings]
-"""These cases have multiclass targets like `classes_with_gaps`; their pages contain the same figures."""
+"""Cases with multiclass targets, whose reports contain the same figures as the report of `classes_with_gaps`."""
 
 
 @pytest.mark.slow
@@ -160,7 +156,7 @@ def test_a_strangers_file_becomes_a_model_and_labels_of_new_rows_by_two_commands
     assert f"created {store} from {path}" in said
     assert f"using {store}, which was made from {path} earlier" in run("fit", "ridge", path, "again.zarr", *gaps).stderr
     run("annotate", "model.zarr", store, "known.csv", "--split", "all")
-    shutil.move(store, "elsewhere.zarr")  # the model stores the columns that it was fitted on
+    shutil.move(store, "elsewhere.zarr")  # the model contains a description of its columns
     run("annotate", "model.zarr", path, "new.csv")
     known, new = (pd.read_csv(name, dtype=str).set_index("sample") for name in ("known.csv", "new.csv"))
     assert len(new) >= 12
@@ -183,7 +179,7 @@ def test_a_search_tells_the_error_of_real_targets_as_the_positive_number_that_it
         "0.1,1",
     )
     assert re.search(r": arrmse 0\.\d+ on 4 folds", run(*asked).stdout)
-    assert record(*asked, "--overwrite")["best"]["mean"] < 0  # the negated error, so that larger is better
+    assert record(*asked, "--overwrite")["best"]["mean"] < 0  # the score is the negated error
 
 
 def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatch):

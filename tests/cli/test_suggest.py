@@ -1,4 +1,4 @@
-"""Suggestions of samples to check: wrong labels are found, and files of annotation tools are read and written."""
+"""Test suggestions of samples with unknown or probably wrong labels, and the files of annotation tools."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ NAMES = ["sun", "sea", "fir"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Create a store in which ten samples have no label and three a wrong one, and a model of the labeled samples."""
+    """Create a store with ten unlabeled and three mislabeled samples, and a model fitted to the labeled samples."""
     where, rng = tmp_path_factory.mktemp("suggest"), np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     Y = (X > 0.3).astype(np.uint8)
@@ -149,7 +149,7 @@ FORMS = {
         [
             MIN | {"image": "/data/upload/1/0b0f-1.jpg", "sample": "1.jpg", "choice": {"choices": ["sea", "sky"]}},
             MIN | {"image": "/data/upload/1/5a3e-2.jpg", "sample": "2.jpg", "choice": "=fir"},
-            MIN | {"image": "/data/upload/1/7c11-3.jpg", "sample": "3.jpg"},  # submitted without a choice
+            MIN | {"image": "/data/upload/1/7c11-3.jpg", "sample": "3.jpg"},  # this submission has no choice
         ]
     ),
     "label studio of the templates.csv": "annotation_id,annotator,choice,created_at,id,image,lead_time,sample,updated_at\n"
@@ -304,14 +304,14 @@ def test_a_model_that_goes_on_learns_from_new_answers_alone(folder, tmp_path):
     found = dmo.load(str(tmp_path / "n.zarr"))
     np.testing.assert_allclose(found.decision_function({"x": X}), wanted.decision_function({"x": X}), atol=1e-6)
     assert found.label_names_ == [*NAMES, "moon"]
-    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")  # a sample of the fit; the correction requires a new fit
+    (tmp_path / "a.csv").write_text("sample,labels\n3,sea\n")  # sample 3 is a training sample
     assert not record(*command[:-2], tmp_path / "o.zarr", tmp_path / "a.csv")["goes_on"]
     (tmp_path / "a.csv").write_text("sample,labels\nelsewhere,sea\n")
     assert "'elsewhere', which" in run(*command[:-2], tmp_path / "p.zarr", tmp_path / "a.csv", code=2).stderr
 
 
 def test_a_model_of_a_command_keeps_its_training_samples_without_labels(tmp_path):
-    """A row without labels means that no label applies; dropping such rows would overstate label frequencies."""
+    """Training rows without labels are samples to which no label applies. They affect the label frequencies."""
     X = np.random.default_rng(1).normal(size=(40, 3))
     Y = (X > 1).astype(np.uint8)
     assert not Y.any(axis=1).all()
@@ -348,7 +348,7 @@ def test_answers_with_a_new_class(classes, tmp_path):
 
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory):
-    """Create a table of 120 animals of three kinds; a model was fitted to 30, every other one with a wrong name."""
+    """Create a table of 120 animals of three kinds, and a model fitted to 30 animals, half of which are mislabeled."""
     where, rng = tmp_path_factory.mktemp("farm"), np.random.default_rng(3)
     kind = np.arange(120) % 3
     table = pd.DataFrame(rng.normal(size=(120, 3)) + 2.5 * np.eye(3)[kind], columns=["ear", "leg", "tail"])
@@ -426,7 +426,7 @@ def test_what_the_page_was_shown_goes_into_the_next_model_and_is_judged_on_the_t
     everything = run(
         "update", *command[1:3], tmp_path / "all.zarr", tmp_path / "more.csv", "--new", file, "--split", "all"
     )
-    assert "test samples" not in everything.stdout  # the model was fitted to the test samples
+    assert "test samples" not in everything.stdout  # all test samples were used in the fit
 
 
 def test_images_that_the_page_was_shown_go_into_the_next_model(tmp_path):
@@ -446,6 +446,6 @@ def test_images_that_the_page_was_shown_go_into_the_next_model(tmp_path):
     assert grown.sample_ids == [*ids, "new0.png", "new1.png"]
     for view in grown.views.values():
         np.testing.assert_array_equal(view[:][24:], view[:][:2])
-    # the new model annotates images like the old one
+    # The new model can annotate image files, as the old model can.
     run("annotate", tmp_path / "n.zarr", tmp_path / "dropped", tmp_path / "n.csv")
     assert stored_image(grown, ids[0]) is not None

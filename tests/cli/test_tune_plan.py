@@ -1,4 +1,4 @@
-"""dmo tune, dmo plan and the low-rank engines from a shell."""
+"""Test `dmo tune`, `dmo plan` and the low-rank engines of `dmo fit`."""
 
 import json
 import multiprocessing
@@ -43,7 +43,7 @@ def test_tune_writes_the_best_model_and_a_report(store, tmp_path):
     done = RUN.invoke(app, ["tune", "kgha", store, model, *grid, *low, "--report", str(report), "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
-    assert len(record["table"]) == 5  # four candidates and the default of the estimator
+    assert len(record["table"]) == 5  # the table contains four candidates and the default value
     assert record["best"]["mean"] == max(row["mean"] for row in record["table"])
     fitted = dmo.load(model)
     assert fitted.ridge == record["best"]["ridge"]
@@ -94,7 +94,7 @@ def test_tune_takes_real_targets(tmp_path):
     done = RUN.invoke(app, ["tune", "ridge", path, model, *options, "--json"])
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
-    # the last value is the default of the estimator
+    # The search adds the default of the estimator, 0.01.
     assert [row["ridge"] for row in record["table"]] == [0.1, 1.0, 0.01]
     assert -0.3 < record["best"]["mean"] < 0
     assert dmo.load(model).predict({"x": X}).shape == (40, 2)
@@ -166,7 +166,7 @@ def test_an_annotator_by_votes_is_tuned_over_a_saved_base(store, tmp_path):
 
 
 def planned_for():
-    """Generate two views of 2600 samples, and their 12 labels."""
+    """Generate 2600 samples with two views and 12 labels."""
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(2600, 6))
     X = {view: np.tanh(hidden @ rng.normal(size=(6, 30))).astype(np.float32) for view in "ab"}
@@ -174,7 +174,7 @@ def planned_for():
 
 
 def _peak(model, answers):
-    """Send the memory of the process after a warm-up fit, the planned peak, and the peak measured by Linux."""
+    """Measure the memory of a process after a warm-up fit, the planned peak and the peak reported by Linux."""
     X, Y = planned_for()
     clone(model).fit({view: rows[:1200] for view, rows in X.items()}, Y[:1200])
     held = psutil.Process().memory_info().rss
@@ -209,7 +209,7 @@ def test_the_planned_peak_of_a_process_is_the_measured_one_within_a_seventh(mode
 
 
 class Workers:
-    """Stub of a cluster with this number of worker threads, for plans only."""
+    """Stub of a cluster that provides only the number of worker threads."""
 
     def __init__(self, threads):
         self.threads = threads
@@ -227,7 +227,7 @@ def test_a_plan_says_how_many_workers_are_of_use(monkeypatch):
             model = dmo.MultiViewRidge("rbf", approximation=engine)
             told[threads, type(engine).__name__] = plan_fit(model, X, 100).reason
     assert told[2, "Exact"] == told[2, "Nystrom"] == ""
-    assert told[64, "Nystrom"] == "10 worker threads are of use"  # each task has 4096 rows
+    assert told[64, "Nystrom"] == "10 worker threads are of use"  # each task processes 4096 rows
     assert 8 < int(told[64, "Exact"].split()[0]) < 64
 
 
@@ -274,12 +274,12 @@ def test_a_plan_of_too_many_tasks_is_refused_with_a_cure(n, engine, threads, cur
     ],
 )
 def test_planned_bytes_are_those_of_the_fit_within_a_factor_of_two(name, approximation):
-    """Python's allocator counts all arrays that the fit creates."""
+    """Measure the memory of all arrays that the fit creates with tracemalloc."""
     X, Y = planned_for()
     model = getattr(dmo, name)("rbf", ridge=0.1, approximation=approximation, decoder=Scores(label_sets=False))
     plan = plan_fit(model, X, 12)
     planned = plan.peak_bytes - plan.held_bytes
-    # warm-up, so that one-time imports are not counted
+    # Warm up, so that the memory of imports is not counted.
     model.fit({view: part[:200] for view, part in X.items()}, Y[:200])
     tracemalloc.start()
     try:
@@ -338,12 +338,12 @@ def test_planned_factors_are_the_matrices_that_the_method_solves_with():
     X = np.zeros((n, d))
     linear = plan_fit(dmo.MultiViewRidge("linear", approximation=dmo.Exact()), {"x": X}, labels)
     assert (linear.kernel_bytes, linear.factor_bytes) == (X.nbytes, X.nbytes)
-    for Z in (X, X.T):  # moments of the columns, or products of the rows if there are fewer rows
+    for Z in (X, X.T):  # test more rows than columns, and more columns than rows
         moments = plan_fit(dmo.MLSI(), {"x": Z}, labels)
         assert (moments.kernel_bytes, moments.factor_bytes) == ((X.T @ X).nbytes, (X.T @ X).nbytes)
     assert plan_fit(dmo.LabelPropagation(), {"x": X}, labels).factor_bytes == 4 * np.zeros((n, labels)).nbytes
     meka = plan_fit(dmo.KGHA("rbf", approximation=dmo.Meka(rank=5, clusters=3)), {"x": X, "y": X}, labels)
-    factors = np.zeros((n, 2 * 3 * 5 + labels))  # factors of both views and the labels
+    factors = np.zeros((n, 2 * 3 * 5 + labels))  # these factors belong to two views and the labels
     assert meka.kernel_bytes == (factors.T @ factors).nbytes
 
 
@@ -383,7 +383,7 @@ def test_fit_low_rank_annotates_as_the_exact_engine_nearly_does(store, tmp_path,
 
 @pytest.fixture(scope="module")
 def bottles(tmp_path_factory):
-    """Create a store of 90 wines with some missing values, from tables as in the tutorial."""
+    """Create a feature store of 90 wines with some missing values, as in the tutorial."""
     folder = tmp_path_factory.mktemp("bottles")
     wine = load_wine(as_frame=True)
     some = wine.data.iloc[::2, :5]
@@ -410,9 +410,9 @@ def bottles(tmp_path_factory):
 @pytest.mark.parametrize("name", ["ridge", "kgha", "jec"])
 def test_a_search_fills_gaps_as_it_is_told(name, bottles, tmp_path):
     found = record("tune", name, bottles, tmp_path / "m.zarr", "--impute", "median", "--folds", "2")
-    assert "impute" not in found["best"]  # a fixed value is not a candidate
+    assert "impute" not in found["best"]  # fixed values are not tuned
     assert dmo.load(str(tmp_path / "m.zarr"))._prepare.impute == "median"
-    assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.7  # for 22 test samples; chance is 0.5
+    assert record("evaluate", tmp_path / "m.zarr", bottles)["auc_macro"] > 0.7  # chance level is 0.5
 
 
 @pytest.mark.slow
@@ -422,13 +422,13 @@ def test_every_estimator_that_predicts_is_tuned_on_few_rows(name, tmp_path):
     X = rng.normal(size=(36, 8))
     Samples({"x": X}, (X[:, :3] > 0.2).astype(float)).write(str(tmp_path / "s.zarr"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings about candidates that 18 or 27 training rows do not allow
+        warnings.simplefilter("ignore")  # few rows cause warnings about candidates
         folds = 4 if name in ("morp", "mlsi") else 2
         done = run("tune", name, tmp_path / "s.zarr", tmp_path / "m.zarr", "--folds", folds, "--json")
     found = json.loads(done.stdout)
     components = {row["n_components"] for row in found["table"] if "n_components" in row}
     if name in ("morp", "mlsi"):
-        assert components == {8 if name == "mlsi" else 26}  # MLSI is linear
+        assert components == {8 if name == "mlsi" else 26}  # MLSI is limited by the 8 columns
         assert f"n_components is at most {max(components)}, the maximum for the samples" in done.stderr
     assert dmo.load(str(tmp_path / "m.zarr")).predict(X).shape == (36, 3)
 

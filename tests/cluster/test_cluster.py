@@ -1,4 +1,4 @@
-"""Connections by every route (client process, local cluster, address, scheduler file, environment) and their errors."""
+"""Test connections to the client process, a local cluster, an address and a scheduler file, and their errors."""
 
 import gc
 import json
@@ -146,7 +146,7 @@ def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) 
 
 
 def test_an_unreachable_scheduler_is_named_and_leaves_no_client(caplog: pytest.LogCaptureFixture) -> None:
-    """If the garbage collector closes a client while another client is connecting, the second one never finishes."""
+    """No client may remain, because closing a client in the garbage collector can block the connection of another."""
 
     def clients() -> set[int]:
         return {id(one) for one in gc.get_objects() if type(one) is Client}
@@ -231,8 +231,8 @@ def test_clusters_that_have_no_address_for_others_are_taken_as_they_are(
                 pass
         else:
             with connect(cluster.scheduler_address) as place:
-                # A task occupies one thread of its worker. If it waited for other tasks in a full
-                # pool, it would wait forever.
+                # A task occupies a worker thread, so a task that waits for other tasks on a
+                # busy worker would never end.
                 assert place.client.submit(current_client).result(timeout=60) is None
                 there = place.client.submit(RIDGE.fit, X, Y).result(timeout=60)
             np.testing.assert_array_equal(there.predict(X), RIDGE.fit(X, Y).predict(X))
@@ -251,7 +251,7 @@ def test_blocks_do_not_pass_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setitem(cluster.scheduler.handlers, name, counted)
         with Client(cluster, direct_to_workers=False) as chosen, connect(chosen):
             product()
-            assert set(passed) == {"gather", "scatter"}  # the settings of a client that the caller passes are kept
+            assert set(passed) == {"gather", "scatter"}  # dmo keeps the settings of the caller's client
         passed.clear()
         with Client(cluster) as own:
             np.testing.assert_allclose(product(), Dense(K) @ B, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Backends for running dmo: sizes and limits, settings from every source, batch scripts, TLS, and error messages."""
+"""Test the cluster backends of dmo with their limits, settings, batch scripts, TLS and error messages."""
 
 import asyncio
 import json
@@ -40,12 +40,12 @@ CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 @pytest.fixture(autouse=True)
 def _no_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # batch clusters create their folders in the home directory
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # batch clusters write to the home directory
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Create certificates with the script that cluster/tls/README.md describes."""
+    """Create TLS certificates with the script that cluster/tls/README.md describes."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(["bash", str(CLUSTER / "tls" / "make.sh"), str(folder), "127.0.0.1"], check=True, timeout=120)
     return {
@@ -86,7 +86,7 @@ def test_a_setting_that_dmo_does_not_have_is_refused() -> None:
         ("local.memory-limit", {}, "text such as 4GiB"),
         ("ssh.hosts", "a b", "a list of texts"),
         ("batch.prologue", [1], "a list of texts"),
-        ("batch.walltime", 14400, "text (in quotes"),  # YAML parses 04:00:00 as this number of seconds
+        ("batch.walltime", 14400, "text (in quotes"),  # YAML parses 04:00:00 as 14400 seconds
         ("scheduler", {"a": 1}, "text (in quotes"),
         ("tls.cert", 1.5, "text (in quotes"),
     ],
@@ -99,7 +99,7 @@ def test_a_setting_of_another_kind_is_refused(name: str, value: Any, needed: str
 
 
 def test_numbers_serve_as_text() -> None:
-    """A variable such as DASK_DMO__BATCH__ACCOUNT=1234 reaches dmo as a number."""
+    """Dask parses a variable such as DASK_DMO__BATCH__ACCOUNT=1234 as a number."""
     with dask.config.set({"dmo.batch.account": 1234, "dmo.kubernetes.cpu": 2}):
         assert setting("batch.account") == "1234"
         assert setting("kubernetes.cpu") == 2
@@ -122,11 +122,11 @@ def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
 @pytest.mark.parametrize(
     ("group", "file", "value", "expected"),
     [
-        # cgroup version 2, limit of a parent group
+        # A parent group sets the limit (cgroup version 2).
         ("0::/user/job\n", "sys/fs/cgroup/user/memory.max", "1000000", 1_000_000),
         ("0::/\n", "sys/fs/cgroup/memory.max", "2000000", 2_000_000),
         ("4:memory:/slurm/step\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", 3_000_000),
-        # not the memory controller
+        # The cpu controller does not limit memory.
         ("4:cpu:/slurm\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", None),
         ("0::/\n", "sys/fs/cgroup/memory.max", "max\n", None),
         ("0::/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes", str(2**63 - 4096), None),
@@ -236,7 +236,7 @@ def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Pa
 
 
 def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> None:
-    """Install a fake batch queue that starts every job immediately; the process group of a job is its job number."""
+    """Install a fake batch queue that starts every job immediately. The job number is the process group of the job."""
     counted = f"echo asked >>{folder}/asked; {before}"
     start = f'{counted}cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
     for name, line in {"sbatch": start, "scancel": 'kill -- "-$1"'}.items():
@@ -280,7 +280,7 @@ def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
     put_queue(tmp_path, monkeypatch, f'[ $(wc -l <{tmp_path}/asked) -gt 2 ] || {{ echo "{lost}" >&2; exit 1; }}; ')
     monkeypatch.setattr(targets, "_PAUSE", 0.1)
     logs = {"dmo.batch.log-directory": str(tmp_path / "logs")}
-    # the template must work unchanged
+    # Use the SLURM template of the documentation without changes.
     printed = yaml.safe_load((CLUSTER / "slurm" / "dmo.yaml").read_text(encoding="utf-8"))
     with dask.config.set(printed), dask.config.set(logs), connect("slurm", workers=1, timeout=60) as place:
         assert place.client.submit(abs, -3).result(timeout=60) == 3
@@ -464,7 +464,7 @@ def test_connect_rejects_workers_without_matching_dmo(environment: str, said: st
         address = cluster.scheduler_address
         with pytest.raises(UserError, match=f"workers at {address} {said}"), connect(address, workers=1):
             pass
-        # a client that the caller opened
+        # Connect with a client of the caller.
         with pytest.raises(UserError, match=f"workers at {address} {said}"), Client(cluster):
             current_client()
 
@@ -480,7 +480,7 @@ def test_workers_that_were_asked_for_are_waited_for_and_counted(
 
 
 def test_a_worker_without_access_to_a_store_raises(local_cluster: Any, tmp_path: Path) -> None:
-    """A worker on another host receives the client's reader or writer, but the folder does not exist there."""
+    """A worker on another host receives the reader or writer of the client but has no access to the folder."""
     path = tmp_path / "rows.zarr"
     writer = create_results(path, 4, 2, block=2)
     for block in range(2):
@@ -500,7 +500,7 @@ def test_a_worker_without_access_to_a_store_raises(local_cluster: Any, tmp_path:
 
 @pytest.mark.parametrize("own", [False, True], ids=["opened by dmo", "opened by the caller"])
 def test_logged_messages_do_not_keep_arrays(own: bool, local_cluster: Any) -> None:
-    """Dask keeps the last 1000 messages of a connection; the arrays in a thousand solver steps would fill gigabytes."""
+    """Dask keeps the last 1000 messages of a connection, which would require gigabytes if messages contained arrays."""
     with ExitStack() as stack:
         where = stack.enter_context(Client(local_cluster)) if own else local_cluster.scheduler_address
         client = stack.enter_context(connect(where)).client
@@ -519,7 +519,7 @@ def test_places_without_their_settings_are_refused() -> None:
 
 
 class Spy:
-    """Replacement for a cluster manager that records its arguments and returns a running scheduler."""
+    """Stub of a cluster manager that records its arguments and returns a running scheduler."""
 
     def __init__(self, cluster: Any):
         self.cluster, self.calls = cluster, []
@@ -549,7 +549,7 @@ def test_ssh_gives_hosts_workers_and_certificates_on(
     assert (worker["n_workers"], worker["nthreads"], worker["memory_limit"]) == (3, 2, 4 << 30)
     assert named["scheduler_options"] == {"protocol": "tls://", "host": "10.0.0.1", "port": 8786}
     assert worker["worker_port"] == "9000:9099"
-    json.dumps([worker, named["scheduler_options"]])  # arguments that start the hosts must be valid JSON
+    json.dumps([worker, named["scheduler_options"]])  # the arguments must be valid JSON
     paths = {str(path) for path in certificates.values()}
     assert set(spy.security.get_tls_config_for_role("worker").values()) - {None} <= paths
     assert spy.security.require_encryption
@@ -640,7 +640,7 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
 
     charts = Path(dask_kubernetes.operator.__file__).parent / "deployment" / "helm" / "dask-kubernetes-operator"
     text = (charts / "crds" / "daskjob.yaml").read_text(encoding="utf-8")
-    definition = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the file has 20,000 lines
+    definition = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # PyYAML's pure Python loader is slow
     schema = _strict(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
     manifest = yaml.safe_load((CLUSTER / "kubernetes" / "daskjob.yaml").read_text(encoding="utf-8"))
@@ -651,8 +651,8 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
     misspelt = {**manifest, "spec": {**manifest["spec"], "clustre": {}}}
     assert list(checker.iter_errors(misspelt))
     assert _containers_drop_root(manifest)
-    # The operator deletes the workers when the pod has succeeded or failed. A pod that is restarted never reaches
-    # either state.
+    # The operator deletes the workers after the pod has succeeded or failed, but a restarted pod reaches neither
+    # state.
     assert manifest["spec"]["job"]["spec"]["restartPolicy"] == "Never"
     from dask_kubernetes.operator.controller.controller import build_job_pod_spec
 
@@ -662,7 +662,7 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
 
 
 def _strict(schema: Any) -> Any:
-    """Copy the schema so that it rejects unknown fields, which Kubernetes would drop silently."""
+    """Copy a schema, and reject unknown fields in the copy, because Kubernetes would drop unknown fields silently."""
     if isinstance(schema, list):
         return [_strict(part) for part in schema]
     if not isinstance(schema, dict):
@@ -686,7 +686,8 @@ def test_the_image_runs_as_a_user_and_takes_the_pinned_versions() -> None:
     assert users
     assert users[-1] not in ("root", "0")
     assert any("--constraint constraints.txt" in line for line in lines)
-    # The dependencies form their own layer, built before the source of dmo is copied. The digest pins the base image.
+    # The dependencies form a separate layer, which is built before the source of dmo is copied. A digest pins the base
+    # image.
     needed = next(at for at, line in enumerate(lines) if "--constraint constraints.txt" in line)
     assert needed < lines.index("COPY dmo dmo")
     assert re.fullmatch(
@@ -785,7 +786,7 @@ def test_an_open_cluster_is_closed_when_its_workers_do_not_come() -> None:
 
 
 def test_the_table_of_resources_matches_the_plan(tmp_path: Path) -> None:
-    """The sizes match ESP Game: 8 views and 268 labels. overhead.py compares the task sums with a real scheduler."""
+    """Check the table of resources for the ESP Game data set with 8 views and 268 labels."""
     assert markdown(resource_table(8, 268, 1000)) in (CLUSTER / "README.md").read_text(encoding="utf-8")
     store = tmp_path / "s.zarr"
     Y = (np.random.default_rng(0).random((20, 3)) < 0.5).astype(np.uint8)
@@ -799,27 +800,25 @@ def test_the_table_of_resources_matches_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_pass_counts_its_tasks() -> None:
-    """Tasks have 1 or 2 blocks of 4096 rows, or 0.1 s. Segments have 1 to 16 tasks, at least four, and sum by trees."""
     for n, size in ((1, 1), (8192, 1), (8193, 1), (131_071, 1), (131_072, 2), (200_000, 2), (10**7, 12)):
         parts, tasks = -(-n // (size * 4096)), 0
         segment = min(16, max(1, parts // 4))
         while parts:
             now = min(segment, parts)
             futures = made = now
-            while futures > 1:  # the pairwise sums of a pass
+            while futures > 1:  # sum the results pairwise
                 made += futures // 2
                 futures = futures // 2 + futures % 2
-            made += tasks > 0  # the sum of all segments so far
+            made += tasks > 0  # update the sum of all segments
             tasks, parts = tasks + made, parts - now
         found = pass_graph(n, 100, 5)
         assert found.tasks == tasks
-        assert tasks <= found.held <= tasks + 6  # the inputs of the running sum are kept until the sum arrives
+        assert tasks <= found.held <= tasks + 6  # the scheduler keeps inputs of the running sum
     assert pass_graph(10**7, 100, 5).scheduler_bytes < 1 << 30
 
 
 @pytest.mark.parametrize(("n", "block", "threads"), [(100, 10, 1), (100, 10, 3), (30, 10, 64), (5, 10, 2)])
 def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int) -> None:
-    """Compare the planned number of tasks with the number that `Tiles` submits."""
     submitted: list[Any] = []
 
     class Counted(Tiles):

@@ -1,9 +1,9 @@
-"""Tests on real SLURM, ssh and Dask Gateway services on loopback, if they are installed.
+"""Run tests on local SLURM, ssh and Dask Gateway services, if the services are installed.
 
-Debian packages: slurm-wlm, munge, openssh-server; PyPI package: dask-gateway-server.
+The required Debian packages are slurm-wlm, munge and openssh-server. The required PyPI package is dask-gateway-server.
 
-`make test-clusters` runs all tests, `make test` only the quick ones. With DMO_PLACES_TABLE=FILE the suite
-writes a table of the outcome of each event on each backend.
+`make test-clusters` runs all tests, and `make test` runs only the fast tests. If DMO_PLACES_TABLE=FILE is set, the
+suite writes a table with the outcome of each event on each backend.
 """
 
 import json
@@ -59,7 +59,7 @@ PartitionName=short Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscr
 
 
 def needs(*programs: str) -> None:
-    """Skip the test if one of these programs is missing."""
+    """Skip the test if any of the given programs is missing."""
     for name in programs:
         if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None:
             pytest.skip(f"{name} is not installed")
@@ -85,7 +85,6 @@ def until(true: Callable[[], Any], what: str) -> Any:
 
 
 def stop(pid: int) -> None:
-    """Stop a daemon that this module started, and wait for it to exit."""
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -94,9 +93,10 @@ def stop(pid: int) -> None:
 
 
 def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
-    """Run a program and return its standard output and error."""
-    # Remove this variable because some workers do not inherit it: another OpenBLAS kernel adds numbers in another
-    # order.
+    """Run a program, and return its standard output and standard error."""
+    # Some workers do not inherit this variable. Remove the variable, because different OpenBLAS kernels sum in
+    # different
+    # orders.
     own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(part) for part in command],
@@ -111,7 +111,7 @@ def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Collect rows (backend, event, outcome) that the tests append."""
+    """Collect the rows of the outcome table as (backend, event, outcome)."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_PLACES_TABLE"):
@@ -123,7 +123,7 @@ def table() -> Iterator[list[tuple[str, str, str]]]:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run in a temporary folder because queue jobs write their output to the folder from which they were submitted."""
+    """Run each test in a temporary folder, because batch jobs write their output to the submission folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -136,11 +136,11 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[dict[str, str]]:
-    """Start a two-node SLURM cluster on this machine, below one folder; yield its environment variables."""
+    """Start a local SLURM cluster with two nodes, and yield its environment variables."""
     needs("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid():
         pytest.skip("slurmd can start jobs only as root")
-    # close to the root because every user must be able to reach munged's socket
+    # Use a folder in /tmp, because every user must be able to access the socket of munged.
     folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))
     folder.chmod(0o755)
     (folder / "state").mkdir()
@@ -180,7 +180,7 @@ def slurm() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def expected(features: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Create a folder of images, and a folder with the results of a run without workers."""
+    """Create a folder of images, and a folder with the results of a single process."""
     images, made = tmp_path_factory.mktemp("images"), tmp_path_factory.mktemp("expected")
     pixels = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def expected(features: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def work(features: Path, images: Path, out: Path, *where: Any, **variables: str) -> str:
-    """Fit by passes over the data, transform and extract; return the output of the fit."""
+    """Run `dmo fit`, `dmo transform` and `dmo extract`, and return the output of the fit."""
     said = call(BIN / "dmo", "fit", "kgha", features, out / "m.zarr", *FIT, *where, "-v", **variables)
     call(BIN / "dmo", "transform", out / "m.zarr", features, out / "z.zarr", *where, **variables)
     call(BIN / "dmo", "extract", images, out / "x.zarr", "--words", 4, "--block", 2, *where, **variables)
@@ -199,7 +199,6 @@ def work(features: Path, images: Path, out: Path, *where: Any, **variables: str)
 
 
 def same_work(out: Path, made: Path) -> None:
-    """Check that the workers compute the same results as a single process."""
     for name in ("m.zarr", "z.zarr", "x.zarr"):
         assert stores.verify(out / name) == []
     found, wanted = (stores.open_results(folder / "z.zarr")[:] for folder in (out, made))
@@ -217,7 +216,6 @@ SMALL = settings(batch__processes=1, batch__cores=1, batch__memory="1GiB")
 
 
 def jobs(slurm: dict[str, str], name: str) -> list[str]:
-    """Return the numbers of the running jobs with this name."""
     return call("squeue", "-h", "-t", "R", "-n", name, "-o", "%i", **slurm).split()
 
 
@@ -300,11 +298,11 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
     )
 
 
-@pytest.mark.clusters  # a requeued job waits for two minutes
+@pytest.mark.clusters  # requeued jobs wait for two minutes
 def test_a_terminated_driver_is_requeued_and_resumes(
     slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:
-    """`cluster/slurm/driver.sh` sends the same signal five minutes before its job ends."""
+    """The script `cluster/slurm/driver.sh` sends the same signal five minutes before its job ends."""
     said = tmp_path / "driver.out"
     command = ["fit", "kgha", features, tmp_path / "m.zarr", *FIT, "--checkpoint", tmp_path / "kept", "--workers", 1]
     submit = ["sbatch", "--parsable", "-n", 1, "--mem=4G", f"--output={said}", CLUSTER / "slurm" / "driver.sh"]
@@ -319,7 +317,7 @@ def test_a_terminated_driver_is_requeued_and_resumes(
     until(ended, f"job {job} to end")
     text = said.read_text()
     assert "terminated; what is finished is kept" in text
-    assert text.count("dashboard: ") == 2  # the output of both runs, one after the other
+    assert text.count("dashboard: ") == 2  # the file contains the output of both runs
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(
         (
@@ -390,7 +388,7 @@ def test_a_worker_that_comes_late_gets_its_share_and_one_that_goes_is_replaced(
             call("scancel", jobs(slurm, "dask-worker")[0], **slurm)
             assert driver.stdout.readline() == "whole\n"
             assert driver.wait(PATIENCE) == 0
-    finally:  # otherwise the next test cannot allocate nodes
+    finally:  # the next test needs all nodes
         call("scancel", "-n", "others", **slurm)
     until(lambda: not jobs(slurm, "dask-worker"), "the jobs to be cancelled")
     table += [
@@ -454,7 +452,7 @@ def test_a_driver_that_is_cancelled_goes_on_when_it_is_submitted_again(
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Start an ssh server on loopback with its own keys; yield a home whose ssh config maps node0 and node1 to it."""
+    """Start a local ssh server, and yield a home folder whose ssh config maps node0 and node1 to the server."""
     needs("sshd", "ssh-keygen")
     folder, home = tmp_path_factory.mktemp("sshd"), tmp_path_factory.mktemp("home")
     (home / ".ssh").mkdir(mode=0o700)
@@ -526,7 +524,7 @@ def test_hosts_of_ssh_fit_at_the_address_and_port_that_are_set(
 def test_a_scheduler_with_certificates_works_for_its_own_and_for_nobody_else(
     features: Path, expected: tuple[Path, Path], tmp_path: Path, table: Table
 ) -> None:
-    """The scheduler is started as described in cluster/tls/README.md."""
+    """Start the scheduler as described in cluster/tls/README.md."""
     files, known = {"ca-file": "ca.pem", "cert": "dmo.pem", "key": "dmo.key"}, list[dict[str, str]]()
     for name in ("own", "strange"):
         call("bash", CLUSTER / "tls" / "make.sh", tmp_path / name, "127.0.0.1")
@@ -579,7 +577,7 @@ c.Backend.cluster_options = Options(Integer("worker_cores", 1), Float("worker_me
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start a Dask Gateway whose clusters are processes of this user; yield the setting with its address."""
+    """Start a local Dask Gateway, and yield the setting with its address."""
     program = shutil.which("dask-gateway-server", path=f"{BIN}:{os.environ['PATH']}")
     if program is None:
         pytest.skip("dask-gateway-server is not installed")
@@ -692,19 +690,20 @@ def test_the_image_builds_and_fits_as_an_ordinary_user(features: Path, table: Ta
         base = buildah("from", "scratch").split()[-1]
         buildah("copy", base, folder / "base", "/")
         buildah("commit", "--rm", base, "localhost/base")
-        # Pass the pip settings of this machine (package index, trusted certificates) on to the build.
+        # The build needs the pip settings of this machine, such as the package index and trusted certificates.
         told = [f"--env={name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
         seen = ["/etc/ssl/certs", *(path for path in ("/etc/pip.conf",) if Path(path).exists())]
         options = [*told, *(f"--volume={path}:{path}:ro" for path in seen), "--format=docker", "--layers=false"]
         recipe = ["-f", CLUSTER / "image/Dockerfile", "--build-arg", "BASE=localhost/base", "-t", "dmo:latest"]
         buildah("build", *options, *recipe, CLUSTER.parent)
-        size = json.loads(buildah("inspect", "--type=image", "dmo:latest").strip())  # the output must be a valid image
+        size = json.loads(buildah("inspect", "--type=image", "dmo:latest").strip())  # check the image format
         assert size["OCIv1"]["config"]["User"] == "1000"
         container = buildah("from", "dmo:latest").split()[-1]
         root = Path(buildah("mount", container).split()[-1])
         megabytes = int(call("du", "-sxm", root).split()[0])
         where = ["--scheduler", "local", "--workers", 1]
-        data = f"--volume={features}:/data/digits.zarr:ro"  # only root can read its parent folder
+        # Mount the store, because only root can read its parent folder.
+        data = f"--volume={features}:/data/digits.zarr:ro"
         said = buildah("run", data, container, "--", "dmo", "fit", "kgha", "/data/digits.zarr", "m.zarr", *FIT, *where)
         assert "m.zarr" in said
         found = buildah("run", container, "--", "dmo", "verify", "m.zarr")

@@ -1,4 +1,4 @@
-"""Features of every run: JSON log, exit codes, `dask dmo`, checkpoints of passes, workers for transform."""
+"""Test JSON logs, exit codes, `dask dmo`, checkpoints of passes, and commands on workers."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_the_log_of_two_runs_lists_their_stages(fitted: dict[str, Path]) -> None
     assert [line["program"] for line in lines if line["event"] == "start"] == ["dmo ingest digits", "dmo fit kgha"]
     assert [line["error"] for line in lines if line["event"] == "end"] == [None, None]
     passing = [line for line in lines if line.get("stage") == "pass over the rows"]
-    assert [line["state"] for line in passing] == ["started", "done"] * 2  # the second pass is part of "label sets"
+    assert [line["state"] for line in passing] == ["started", "done"] * 2  # label sets require a second pass
     assert all(line["time"].endswith("+00:00") for line in lines)
 
 
@@ -83,12 +83,12 @@ def test_every_command_offers_the_options_of_a_run() -> None:
             "--workers",
             "--checkpoint",
             "--performance-report",
-        ):  # only for commands that can use workers
+        ):  # options of commands that use workers
             assert (name in found.stdout) == (command[0] != "ingest"), (command, name)
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
-    """Build the exception of `raise error from cause`."""
+    """Return `error` with `cause` as its cause, as if raised by `raise error from cause`."""
     error.__cause__ = cause
     return error
 
@@ -128,7 +128,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     script.write_text(
         "import sys, time\n"
         "from dmo.workflows.program import ending\n"
-        # Sleep in short steps: if another thread receives the signal, it is handled only when the main thread runs.
+        # Sleep in short steps, because a signal is handled only when the main thread runs.
         "def work():\n    print('ready', flush=True)\n    for _ in range(3000):\n        time.sleep(0.1)\n"
         "sys.exit(ending('waits', work))\n",
         encoding="utf-8",
@@ -150,7 +150,7 @@ def test_an_interrupt_that_python_drops_in_a_callback_comes_again(kind: type[Bas
 
     def work() -> None:
         Dropped()
-        for _ in range(300):  # short sleeps for the same reason as above
+        for _ in range(300):  # signals are handled only between sleeps
             time.sleep(0.1)
 
     assert ending("program", work) == code(kind())
@@ -192,7 +192,7 @@ def test_workers_transform_annotate_and_evaluate_as_one_process_does(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_a_task_uses_memory_again_that_was_freed() -> None:
-    """Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which would cause page faults for every new large array."""
+    """Dask's nanny sets MALLOC_TRIM_THRESHOLD_, which causes page faults for every new large array."""
     code = """
 import resource, numpy as np
 from dmo.cluster.workers import run_task
@@ -236,11 +236,11 @@ def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(dmo.fit.row_sums, "_task", dies)
     with pytest.raises(KeyboardInterrupt):
         collect()
-    kept = sorted(tmp_path.iterdir())  # two generations of one state
+    kept = sorted(tmp_path.iterdir())  # the folder contains two generations of the state
     assert len(kept) == 2
-    with checkpoints(str(tmp_path), 0):  # checkpoints of other passes are deleted only when the run ends
-        collect(1 - Y)  # other labels: another pass with its own checkpoint
-        # another order of columns is another pass as well
+    with checkpoints(str(tmp_path), 0):  # other checkpoints are deleted at the end
+        collect(1 - Y)  # different labels require a separate checkpoint
+        # A different order of columns also requires a separate checkpoint.
         assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]
         assert sorted(tmp_path.iterdir()) == kept
         calls.clear()

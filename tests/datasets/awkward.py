@@ -1,4 +1,6 @@
-"""Random irregular text tables, compared with a plain field splitter: `python -m tests.datasets.awkward 400`."""
+"""Compare the reader with Python's csv module on random irregular text tables.
+`python -m tests.datasets.awkward 400` tests 400 tables.
+"""
 
 import csv
 import io
@@ -18,19 +20,18 @@ CODES = ("001", "X9", "A7", "1e5", "07")
 
 @dataclass
 class Awkward:
-    """A table, its bytes, and the options that the reader needs."""
+    """Random table with its bytes and the options that the reader needs."""
 
     data: bytes
-    text: str  # decoded, without the parts that spreadsheets and comments add
+    text: str  # decoded text without comments and spreadsheet markers
     delimiter: str
-    kinds: list[str]  # for each column: id, number, comma, gaps, words, codes, truth, classes
+    kinds: list[str]  # kind of each column: id, number, comma, gaps, words, codes, truth or classes
     header: bool
     row_names: bool
-    damaged: bool  # a row has more or fewer fields
+    damaged: bool  # whether a row has a wrong number of fields
 
 
 def awkward(rng):
-    """Generate a random table."""
     n, delimiter = int(rng.integers(12, 60)), str(rng.choice([",", ";", "\t", "|"]))
     decimal = "," if delimiter != "," and rng.random() < 0.5 else "."
     kinds = [
@@ -83,7 +84,6 @@ def _cells(kind, n, decimal, rng):
 
 
 def oracle(table):
-    """Read (ids, features, classes) with Python's csv module alone."""
     rows = [row for row in csv.reader(io.StringIO(table.text, newline=""), delimiter=table.delimiter) if row]
     rows = rows[1:] if table.header else rows
     rows = [row[1:] for row in rows] if table.row_names else rows
@@ -103,7 +103,7 @@ def oracle(table):
 
 
 def outcome(table, path):
-    """Return "equal", "rejected: ..." or "different: ..."."""
+    """Compare the reader with the csv module, and return "equal", "rejected: ..." or "different: ..."."""
     path.write_bytes(table.data)
     rows = [row for row in csv.reader(io.StringIO(table.text, newline=""), delimiter=table.delimiter) if row]
     names = rows[0] if table.header else [str(j) for j in range(len(table.kinds))]
@@ -124,7 +124,7 @@ def outcome(table, path):
 
 
 def main(count, folder):
-    """Print the outcomes of `count` tables."""
+    """Test `count` random tables, and print the outcomes."""
     counts, reasons = Counter(), Counter()
     for seed in range(count):
         table = awkward(np.random.default_rng(seed))

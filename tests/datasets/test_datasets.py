@@ -1,4 +1,4 @@
-"""Readers compared with files written here and with the readers of SciPy and scikit-learn; ingestion; dataset cards."""
+"""Compare file readers with generated files, SciPy and scikit-learn, and test ingestion and dataset cards."""
 
 import bz2
 import contextlib
@@ -64,7 +64,7 @@ VECS = {
 
 
 def vecs_bytes(X, ending):
-    """Encode rows in the documented format without NumPy: d, then d values, for each row."""
+    """Encode rows without NumPy in the documented format: each row has its length d, followed by d values."""
     head, value = VECS[ending]
     return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
 
@@ -76,7 +76,7 @@ def put(folder, name, content):
 
 
 def refuses(path, expected, call, error=DataError):
-    """Check that the call raises a one-line error that starts with the file and contains `expected`."""
+    """Check that a call raises a one-line error that starts with the file name and contains `expected`."""
     with pytest.raises(error) as caught:
         call(path)
     message = str(caught.value)
@@ -107,7 +107,7 @@ def test_vecs_give_back_what_was_written(tmp_path_factory, data, ending, n, d):
 
 
 def test_vecs_of_the_size_that_their_description_gives(tmp_path):
-    """Corel5k's training annotations: 4500 x (2 + 260 x 2) = 2 349 000 bytes."""
+    """The training annotations of Corel5k have 4500 x (2 + 260 x 2) = 2 349 000 bytes."""
     path = put(tmp_path, "a.hvecs", vecs_bytes(np.zeros((4500, 260), np.uint16), "hvecs"))
     assert path.stat().st_size == 2_349_000
     source = pickle.loads(pickle.dumps(open_vecs(path)))
@@ -153,7 +153,8 @@ def test_matlab_matrices_are_what_scipy_writes_and_reads(tmp_path, compressed):
     scipy.io.savemat(path, contents | others, do_compression=compressed)
     theirs = scipy.io.loadmat(path, spmatrix=False)
     listed = {name: (shape, kind) for name, shape, kind in scipy.io.whosmat(path)}
-    listed |= {"flags": ((5, 2), "uint8"), "name": ((1, 5), "char")}  # SciPy reports "logical", and the number of texts
+    # SciPy reports the type "logical" for "flags", and the number of texts as the shape of "name".
+    listed |= {"flags": ((5, 2), "uint8"), "name": ((1, 5), "char")}
     assert matlab_variables(path) == listed
     found = read_matlab(path)
     assert set(found) == set(contents)
@@ -168,7 +169,7 @@ def test_matlab_matrices_are_what_scipy_writes_and_reads(tmp_path, compressed):
 
 
 def test_matlab_big_endian_and_small_types(tmp_path):
-    """Read a double matrix whose values MATLAB stored as bytes, in big-endian order, written part by part."""
+    """Read a big-endian file in which MATLAB stored the values of a double matrix as bytes."""
     flags, shape = struct.pack(">4I", 6, 8, 6, 0), struct.pack(">2I2i", 5, 8, 2, 3)
     name, values = struct.pack(">2H4s", 1, 1, b"X"), struct.pack(">2I6B2x", 2, 6, *range(6))
     body = flags + shape + name + values
@@ -237,7 +238,7 @@ def test_matlab_refuses_a_sparse_matrix_of_absurdly_many_rows(tmp_path):
 
 
 def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
-    """A kilobyte of zeros may decompress to a megabyte, more than the header announces."""
+    """A kilobyte of compressed zeros can expand to a megabyte, which exceeds the size in the header."""
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"X": np.arange(12.0).reshape(4, 3)}, do_compression=True)
     data = path.read_bytes()
@@ -247,7 +248,7 @@ def test_matlab_decompresses_no_more_than_the_matrix_has(tmp_path):
 
 
 def test_matlab_73_as_matlab_wrote_it():
-    """SciPy's test data contain a file that MATLAB wrote in version 7.3, which SciPy itself cannot read."""
+    """SciPy's test data contain a MATLAB 7.3 file, which SciPy cannot read."""
     path = Path(scipy.io.__file__).parent / "matlab" / "tests" / "data" / "testhdf5_7.4_GLNX86.mat"
     if not path.exists():
         pytest.skip("SciPy was installed without its tests")
@@ -256,7 +257,7 @@ def test_matlab_73_as_matlab_wrote_it():
 
 
 def matlab73(path):
-    """Write a file like MATLAB 7.3: transposed matrices, with their class, sparsity and emptiness as attributes."""
+    """Write a file in the layout of MATLAB 7.3, with transposed matrices and attributes for class and sparsity."""
     rng = np.random.default_rng(0)
     contents = {
         "counts": rng.integers(0, 9, (70, 40)).astype(np.uint16),
@@ -331,7 +332,7 @@ def test_matlab_73_values_come_from_that_file_and_fit_into_it(tmp_path):
     ("filters", "said"), [(["deflate"] * 2, "deflate, deflate"), (["szip"], "number 4"), ([], "got 8388608")]
 )
 def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters, said):
-    """Reading one value decompresses its whole chunk; HDF5 loads unknown filters from its plugin folder."""
+    """A large chunk must be rejected, because reading a single value decompresses the whole chunk."""
     path, plan = tmp_path / "a.mat", h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plan.set_chunk((1 << 20,))
     for name in filters:
@@ -386,7 +387,7 @@ def test_a_packed_array_is_decompressed_once_however_often_its_rows_are_read(tmp
     monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda file, n=-1: sizes.append(n) or unpack(file, n))
     store = ingest_files({"x": tmp_path / "x.npz"}, tmp_path / "s.zarr", block=1000)
     assert sizes.count(X.nbytes) == 1
-    assert max(size for size in sizes if size != X.nbytes) < 1000  # reads of headers
+    assert max(size for size in sizes if size != X.nbytes) < 1000  # small reads are headers
     np.testing.assert_array_equal(store.views["x"][:], X)
 
 
@@ -414,7 +415,7 @@ def test_npz_of_a_sparse_matrix_refuses_bad_parts(tmp_path):
     refuses(path, "the sparse matrix is damaged (", open_npz)
     np.savez(path, indices=[1], **parts | {"indptr": [0, 2, 1]})
     refuses(path, "the sparse matrix is damaged (", open_npz)
-    # SciPy's check accepts these pointers, but its conversions crash
+    # SciPy accepts decreasing index pointers but crashes when it converts the matrix.
     np.savez(path, indices=[1], **parts | {"indptr": [0, 1, 0]})
     refuses(path, "the sparse matrix is damaged (decreasing index pointers)", open_npz)
     np.savez(path, indices=[1], **parts | {"data": np.zeros(1, [("a", "<f8")])})
@@ -497,7 +498,7 @@ def test_zarr_refuses_bad_stores(tmp_path):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_blosc_chunks_must_have_the_bytes_that_they_speak_of(tmp_path, version):
-    """Blosc reads beyond the end of truncated chunks and may crash the process."""
+    """Blosc reads beyond the end of truncated chunks, which can crash the process."""
     path = tmp_path / "a.zarr"
     blosc = numcodecs.Blosc() if version == 2 else zarr.codecs.BloscCodec()
     X = RNG.random((100, 3))
@@ -559,11 +560,11 @@ def test_compressed_chunks_in_shards_are_bounded_one_by_one(tmp_path, name, plac
     array = zarr.create_array(path, data=X, chunks=(2, 3), shards=shards, compressors=[codec])
     for where in (slice(None), slice(3, 4), slice(7, 9), slice(19, 20)):
         np.testing.assert_array_equal(open_zarr(path)[where], X[where])
-    file = path / array.metadata.encode_chunk_key((1, 0))  # rows 8 to 15 in 4 x 2 chunks
+    file = path / array.metadata.encode_chunk_key((1, 0))  # the shard contains rows 8 to 15 in 4 x 2 chunks
     data, bomb = file.read_bytes(), getattr(numcodecs, name)().encode(bytes(1 << 25))
     size = 16 * 8 + 4
     index = np.frombuffer(data[:size] if place == "start" else data[-size:], "<u8", 16).copy()
-    index[8:10] = (size if place == "start" else 0), len(bomb)  # the first chunk of rows 12 and 13
+    index[8:10] = (size if place == "start" else 0), len(bomb)  # replace the first chunk of rows 12 and 13
     head = index.tobytes()
     head += google_crc32c.value(head).to_bytes(4, "little")
     file.write_bytes(head + bomb + data[size:] if place == "start" else bomb + data[:-size] + head)
@@ -760,7 +761,7 @@ def test_label_lists(tmp_path):
 
 
 def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
-    """A few kilobytes may decompress to a line of any length."""
+    """A few compressed kilobytes can expand to a line of any length."""
     monkeypatch.setattr("dmo.formats.files.LONGEST_LINE", 100)
     path = put(tmp_path, "a.csv.gz", gzip.compress(b"1,2\n" + b"3," * 10**5))
     refuses(path, "line 2 has 100 bytes or more; the file is of another format", read_csv)
@@ -772,7 +773,7 @@ def test_a_line_of_text_is_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_svmlight_as_scikit_learn_reads_it(tmp_path, zero_based):
     X = scipy.sparse.lil_array(scipy.sparse.random_array((60, 9), density=0.3, rng=2).toarray() + np.eye(60, 9))
-    X[:, 8] = 1.0  # scikit-learn omits rows with neither features nor labels, which are empty lines
+    X[:, 8] = 1.0  # scikit-learn skips empty lines, so every row needs a feature
     X = X.tocsr()
     Y = RNG.integers(0, 2, (60, 4))
     Y[5] = 0
@@ -933,7 +934,7 @@ def test_rows_by_name_of_file(tmp_path):
 
 
 def write_views(folder):
-    """Write two dense views and labels in two splits; return {view: {split: file}} and the arrays."""
+    """Write two dense views and labels in two splits, and return the files of each view and the arrays."""
     G, H = RNG.random((25, 3)).astype(np.float32), RNG.integers(0, 9, (25, 4)).astype(np.uint16)
     Y = RNG.integers(0, 2, (25, 2)).astype(np.uint16)
     for split, where in (("train", slice(0, 16)), ("test", slice(16, 25))):
@@ -1073,7 +1074,7 @@ def test_an_interrupted_ingestion_goes_on_bit_identical(tmp_path, monkeypatch):
         open_features(tmp_path / "parts.zarr")
     before = len(reads)
     store = ingest_files(views, tmp_path / "parts.zarr", block=4)
-    assert 0 < len(reads) - before < 16  # 14 blocks in total, and one read to open each view
+    assert 0 < len(reads) - before < 16  # there are 14 blocks, and opening each view needs another read
     np.testing.assert_array_equal(rows(store.views["gist"]), G)
     assert verify(tmp_path / "parts.zarr") == []
     contents = [
@@ -1095,7 +1096,7 @@ import h5py, pandas, psutil
 from dmo.datasets import ingest_files
 psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     files = bombs(tmp_path)
-    del files["wide.csv"], files["a.parquet"]  # Parquet tables of numbers are read by row group
+    del files["wide.csv"], files["a.parquet"]  # numeric Parquet tables are read by row group
     for name in ("a.npz::x.T", "new.mat::X"):
         files[name] = f"{files.pop(name.partition('::')[0])}::{name.partition('::')[2]}"
     found = peaks(setup, "ingest_files({'x': path}, 'never.zarr', labels=None)", files.values())
@@ -1103,9 +1104,7 @@ psutil.virtual_memory = lambda: SimpleNamespace(available=20_000_000)"""
     for name, (grown, said) in found.items():
         needed, free = map(int, re.search(r"needs (\d+) bytes .* has (\d+) free", said).groups())
         assert needed > free == 20_000_000, name
-        assert grown < 50e6, (
-            name
-        )  # text is read until the free memory is used, and pyarrow's threads have their own buffers
+        assert grown < 50e6, name  # text readers fill the free memory, and pyarrow needs buffers
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a program is read from /proc")
@@ -1119,7 +1118,7 @@ from dmo.formats.frames import read_frame
 psutil.virtual_memory = lambda: SimpleNamespace(available=4_000_000_000)"""
     grown, said = peaks(setup, "read_frame(path)", [path])["texts.parquet"]
     assert int(re.search(r"needs (\d+) bytes", said)[1]) > 2 * 2100 << 20
-    assert grown < 60e6  # of 2.2e9 bytes
+    assert grown < 60e6  # the text has 2.2e9 bytes
     few = repeating_parquet(tmp_path / "few.parquet", 30, 1000)
     assert read_frame(few)["text"].tolist() == ["x" * 1000] * 30
 
@@ -1205,7 +1204,7 @@ y = {files = "y.npz::x.T", dimension = 2, dtype = "float64", total = 15.0, kind 
 
 @pytest.fixture
 def own_card(tmp_path):
-    """Write a custom dataset card in TOML, and its files into the same folder."""
+    """Write a custom dataset card in TOML and the files of the data set."""
     X, Y = np.arange(6.0).reshape(3, 2), np.array([[1, 0], [0, 1], [1, 0]])
     np.save(tmp_path / "x.npy", X)
     order = np.array([2, 0, 1])
@@ -1420,7 +1419,7 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
 
 @pytest.fixture
 def served(tmp_path):
-    """Serve the files of a small set on loopback; return its card `tiny.toml` and the served folder `there`."""
+    """Serve the files of a small data set on a local server, and create the dataset card `tiny.toml`."""
     there = tmp_path / "there"
     there.mkdir()
     header = "@relation r\n@attribute x real\n@attribute sky {0,1}\n@data\n"
@@ -1452,10 +1451,10 @@ def served(tmp_path):
 
 
 class HostileHandler(BaseHTTPRequestHandler):
-    """Server whose paths misbehave.
+    """HTTP server with faulty responses.
 
-    /endless never ends, /slow sends single bytes, /long announces a huge file, /short stops early, /empty has no body,
-    /none does not answer. /away redirects to a local file, /round to itself, /elsewhere to a bad file of another host.
+    /endless never ends, /slow sends single bytes, /long announces a huge file, /short stops early, /empty has no body
+    and /none does not respond. /away redirects to a local file, /round to itself, and /elsewhere to another host.
     """
 
     def log_message(self, *_):
@@ -1526,7 +1525,7 @@ def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(
     assert sorted(path.name for path in folder.iterdir()) == ["scene-test.arff", "scene-train.arff", "scene.xml"]
     whole = (served / "scene-test.arff").read_text()
     (served / "scene-test.arff").write_text(whole.replace("3,1", "4,1"))
-    # existing files are not downloaded again
+    # Existing files are not downloaded again.
     assert ingest(card, folder, store, fetch=True, overwrite=True).n_samples == 3
     (folder / "scene-test.arff").unlink()
     with pytest.raises(DataError, match=r"scene-test.arff differs from the card; the download was"):
@@ -1604,7 +1603,7 @@ def test_a_fast_parser_reads_what_lines_one_by_one_say_and_refuses_in_their_word
 
 
 def test_a_column_of_numbers_that_has_a_word_far_below_is_text_as_a_whole(tmp_path):
-    cells = [*map(str, range(100_000)), "abc", " 7"]  # more text than pandas parses in one chunk
+    cells = [*map(str, range(100_000)), "abc", " 7"]  # pandas parses this text in several chunks
     Path(tmp_path, "x.csv").write_text("a,b\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
     found = read_frame(tmp_path / "x.csv")
     assert found["a"].tolist() == cells

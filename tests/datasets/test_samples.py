@@ -1,4 +1,4 @@
-"""User files and tables, read as samples and written to stores."""
+"""Read user files and tables as samples, and write the samples to stores."""
 
 import tracemalloc
 from pathlib import Path
@@ -109,13 +109,12 @@ def test_labels_of_every_form_keep_their_names(made, names, expected, ending):
 
 
 WORDS = np.array(["10", "9", "low"], dtype=object)[RNG.integers(3, size=N)]
-WORDS[7] = "rare"  # a class without training samples
+WORDS[7] = "rare"  # this class has no training samples
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "kgha", "morp", "lltsvr"])
 def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
-    """The accuracy equals scikit-learn's accuracy_score on the same class vector."""
     place = {"10": 0.0, "9": 2.0, "low": 5.0, "rare": 9.0}
     table = TABLE.assign(width=[place[word] for word in WORDS] + RNG.normal(scale=0.7, size=N))
     table.assign(part=np.where(np.arange(N) % 3 == 1, "test", "train")).to_csv("x.csv", index=False)
@@ -132,7 +131,7 @@ def test_one_column_of_classes_is_learned_annotated_and_judged_as_classes(name):
     assert model.classes_.tolist() == ["10", "9", "low"]
     assert "3 classes" in run("info", "m.zarr").stdout
     expected = accuracy_score(truth, predicted)
-    assert 0.4 < expected < 1.0  # samples of the unknown class are never predicted correctly
+    assert 0.4 < expected < 1.0  # the unknown class is never predicted
     judged = record("evaluate", "m.zarr", "s.zarr")
     assert judged["accuracy"] == pytest.approx(expected)
     assert judged["top"] == 1
@@ -284,7 +283,7 @@ def test_missing_labels_are_not_known_and_the_first_is_named(made, seen):
 
 @pytest.mark.slow
 def test_a_view_that_lacks_samples_goes_through_every_command():
-    """As in memory, rows of NaN are samples that are missing in the view."""
+    """A row of NaN marks a sample that is missing in a view, in stores as in memory."""
     pixels = RNG.random((N, 4)) + Y[:, [0, 1, 2, 0]]
     pd.DataFrame(pixels).assign(image=IDS).drop(index=range(5, N, 6)).to_csv("b.csv", index=False)
     TAGS[TAGS["image"] != IDS[3]].to_csv("tags.csv", index=False)
@@ -341,7 +340,7 @@ def test_tables_with_other_samples_are_joined_as_asked():
     assert np.isnan(outer.views["b"]).all(axis=1).tolist() == [False] * (N - 2) + [True] * 2
     model = MultiViewRidge(prepare=Prepare(impute="mean")).fit(
         outer.views, outer.labels
-    )  # the view b has two missing samples
+    )  # view "b" has two missing samples
     assert np.isfinite(model.decision_function(outer.views)).all()
 
 
@@ -374,14 +373,14 @@ def test_columns_of_numbers_between_words_keep_their_order_and_the_table_its_cel
 
 @pytest.mark.slow
 def test_tables_are_as_wide_and_cells_as_long_as_people_have_them(tmp_path):
-    names = [f"ENSG{j:020}" for j in range(6000)]  # more than the 128 KiB that csv accepts in a cell
+    names = [f"ENSG{j:020}" for j in range(6000)]  # the header exceeds the 128 KiB limit of Python's csv module
     rows = RNG.integers(0, 9, (2, len(names)))
     lines = [f"s{i}," + ",".join(map(str, row)) for i, row in enumerate(rows)]
     (tmp_path / "genes.csv").write_text("\n".join(["id," + ",".join(names), *lines]))
     samples = read_samples("genes.csv", id="id")
     np.testing.assert_array_equal(samples.views["x"], rows)
     assert samples.feature_names["x"] == names
-    long = ["wheat ship " * 100_000, "corn ship", "wheat"]  # 1.1 MB
+    long = ["wheat ship " * 100_000, "corn ship", "wheat"]  # the cell has 1.1 MB
     (tmp_path / "docs.csv").write_text("id,text\n" + "".join(f"s{i},{text}\n" for i, text in enumerate(long)))
     read = read_samples("docs.csv", id="id", text="text")
     assert read.views["text"].toarray().astype(bool).tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 1]]
@@ -444,7 +443,7 @@ def test_arff_asks_for_its_labels_and_words_are_one_hot():
     np.testing.assert_array_equal(store.views["x"][:], [[1, 0, np.nan], [0, 1, 2], [1, 0, 3]])
     assert store.attributes["missing"] == {"x": {"b": 1}}
     assert sorted(store.split) == ["test", "train", "train"]
-    Path("b.arff").write_text(ARFF.format(": -C -1"))  # the notation of MEKA
+    Path("b.arff").write_text(ARFF.format(": -C -1"))  # MEKA uses this notation
     assert ingest_files({"x": "b.arff"}, "t.zarr").label_names == ["c"]
 
 
@@ -633,7 +632,7 @@ def test_a_cell_of_matlab_is_a_view_for_each_of_its_matrices_samples_in_rows_or_
 
 
 def test_a_cell_of_matlab_7_3_is_a_view_for_each_of_its_matrices():
-    """MATLAB stores a cell as references into the group #refs#, with dimensions in the opposite order."""
+    """MATLAB 7.3 stores a cell array as references into the group #refs#, with reversed dimensions."""
     h5py = pytest.importorskip("h5py")
     views = [VECTORS.astype(float), VECTORS[:, :2].astype(float)]
     with h5py.File("m.mat", "w", userblock_size=512) as file:
@@ -688,7 +687,7 @@ def test_columns_of_minus_one_and_one_are_labels(form):
     Y = np.where(np.arange(3 * N).reshape(N, 3) % 4 > 1, 1.0, -1.0)
     expected, real = Y > 0, form == "targets"
     if real:
-        Y[0, 0] = expected = 0.5  # a third value makes them numeric targets
+        Y[0, 0] = expected = 0.5  # columns with a third value are numeric targets
     if form == "mat":
         scipy.io.savemat("s.mat", {"data": VECTORS, "target": Y.T})
         x, y = "s.mat::data", "s.mat::target.T"
@@ -717,7 +716,8 @@ def test_a_vector_of_an_archive_is_the_labels(y):
 
 def test_test_share_reports_deviations_of_labels(caplog):
     labels = np.zeros((20, 4), int)
-    labels[:, 0], labels[:10, 1], labels[0, 2] = 1, 1, 1  # labels of all samples, of half, of one, and of none
+    # The four labels apply to all samples, to half of the samples, to one sample and to no sample.
+    labels[:, 0], labels[:10, 1], labels[0, 2] = 1, 1, 1
     frame = pd.DataFrame({"x": np.arange(20.0)})
     samples = read_samples(frame, labels=pd.DataFrame(labels, columns=list("abcd")), test_share=0.25)
     test = samples.split == "test"
@@ -855,7 +855,7 @@ def test_labels_of_an_array_need_two_bytes_per_cell(values):
     np.testing.assert_array_equal(dense(Y), given == 1)
     assert not real
     assert scipy.sparse.issparse(Y) == (share < 0.1)
-    assert peak < 2 * given.size + (60 << 20)  # two bytes per cell, and some blocks of floats
+    assert peak < 2 * given.size + (60 << 20)  # labels need two bytes per cell, plus blocks of floats
 
 
 def test_one_unknown_cell_makes_no_floats_of_all_label_columns():

@@ -1,4 +1,4 @@
-"""Data sources: globs, folders and lists of shards, arrays and columns inside files, and reading in place."""
+"""Test globs, folders and lists of shards, arrays and columns inside files, and reading in place."""
 
 import logging
 import pickle
@@ -36,7 +36,7 @@ def fixed(rows):
 
 @pytest.fixture
 def shards(tmp_path, monkeypatch):
-    """Write 16 shards of vectors in emb, of ids and labels in meta, and of columns of vectors in pq."""
+    """Write 16 shards of vectors to `emb`, of ids and labels to `meta`, and of vector columns to `pq`."""
     monkeypatch.chdir(tmp_path)
     for folder in ("emb", "meta", "pq"):
         (tmp_path / folder).mkdir()
@@ -248,7 +248,7 @@ def test_models_read_files_in_place(shards, view):
     shell.run("annotate", "model.zarr", view, "out.zarr", "--scores")
     expected = dmo.MultiViewRidge(kernel="linear").fit(X, Y).decision_function(X)
     np.testing.assert_allclose(dmo.stores.open_results("out.zarr")[:], expected, atol=2e-4 * np.abs(expected).max())
-    if view == "numbers":  # columns of numbers are found by name in any table
+    if view == "numbers":  # numeric columns are identified by name
         table = pd.DataFrame(X, columns=[f"c{j}" for j in range(D)])[::-1]
         table[sorted(table, reverse=True)].assign(more="words").to_csv("other.csv", index=False)
         shell.run("annotate", "model.zarr", "other.csv", "other.zarr", "--scores")
@@ -262,7 +262,7 @@ def test_models_read_files_in_place(shards, view):
 
 
 def number_shards(folder):
-    """Write Parquet shards with a column per feature; the second has its columns in another order."""
+    """Write Parquet shards with one column per feature. The columns of the second shard have a different order."""
     folder.mkdir()
     for i, rows in enumerate((slice(0, 200), slice(200, N))):
         columns = {f"c{j}": X[rows, j] for j in range(D)}
@@ -284,7 +284,7 @@ def test_parquet_numbers_keep_types_and_gaps(shards):
     parquet.write_table(table, "gaps.parquet")
     found = read_samples("gaps.parquet").views["x"]
     assert found.dtype == np.float64
-    expected = [[1, 1, 0.5], [2.0**53, 0, 2], [4, 1, 3]]  # the row of missing values is dropped
+    expected = [[1, 1, 0.5], [2.0**53, 0, 2], [4, 1, 3]]  # the row with missing values is dropped
     np.testing.assert_array_equal(found, expected)
 
 
@@ -331,7 +331,7 @@ def test_parquet_tables_of_other_columns_are_read_as_before(columns, asked, dtyp
     np.testing.assert_array_equal(found.views["x"], expected.views["x"])
     assert (found.ids, found.label_names) == (expected.ids, expected.label_names)
     assert (found.split is None) == (expected.split is None)
-    index = table.set_index("b")  # pandas stores the index as a column of the file
+    index = table.set_index("b")  # pandas stores an index as a column
     index.to_parquet(tmp_path / "i.parquet")
     assert read_samples(tmp_path / "i.parquet", **asked).feature_names == read_samples(index, **asked).feature_names
 

@@ -1,4 +1,4 @@
-"""Text tables and typed tables read by the same schema: structure, types, labels, exact text, later files."""
+"""Check that text tables and typed tables are read by the same schema, also in later files."""
 
 import json
 from pathlib import Path
@@ -228,7 +228,7 @@ def model(tmp_path):
 
 def test_rows_are_the_same_numbers_in_every_later_file(model):
     expected = pd.read_csv("all.csv", dtype=str).set_index("sample")
-    some = model[::2]  # only rows of site 001
+    some = model[::2]  # select rows of site 001
     some.to_csv("some.csv", index=False)
     some.to_csv("euro.csv", index=False, sep=";", decimal=",")
     some.to_parquet("some.parquet")

@@ -1,4 +1,4 @@
-"""Decoders learned from held-out scores: probabilities, the plug-in rule, votes in score space, TagProp's likelihood."""
+"""Test decoders that are learned from held-out scores, such as probabilities and the plug-in rule."""
 
 import re
 
@@ -22,7 +22,7 @@ from dmo.metrics import annotation_scores, metric_of, top_label_sets, top_scores
 
 
 def drawn(n=600, L=12, seed=0):
-    """Labels of frequencies .02 to .4 and two matrices of noisy scores of them."""
+    """Return labels with frequencies from 0.02 to 0.4, and two matrices of noisy scores of these labels."""
     rng = np.random.default_rng(seed)
     Y = (rng.random((n, L)) < np.geomspace(0.02, 0.4, L)).astype(np.uint8)
     return Y, [Y + 0.7 * rng.normal(size=Y.shape), 3 * Y + 4 * rng.normal(size=Y.shape)]
@@ -43,11 +43,11 @@ def test_probabilities_are_scikit_learns_logistic_regression_on_the_pooled_regre
 
 
 def test_unknown_labels_take_no_part_in_the_regression():
-    """The same by scikit-learn, of known entries; a label that none of those carries is as frequent as half a sample."""
+    """Fit scikit-learn's regression to the known entries. A label without positive entries counts as half a sample."""
     Y, (s, _) = drawn(L=6)
     Y[:, 2] = 0
     known = np.random.default_rng(3).random(Y.shape) < 0.5
-    some = known.any(axis=1)  # samples of which nothing is known are as if they were not there
+    some = known.any(axis=1)  # ignore samples without known labels
     z, count = (s - s[some].mean(axis=0)) / s[some].std(axis=0), known.sum(axis=0)
     log_frequency = np.log(np.maximum((Y * known).sum(axis=0), 0.5) / count)
     phi = np.broadcast_to((log_frequency - log_frequency.mean()) / log_frequency.std(), Y.shape)
@@ -58,7 +58,7 @@ def test_unknown_labels_take_no_part_in_the_regression():
 
 
 def learned_pair(decoder, Y, scores, counts):
-    """The decoder by weights, and by repeated rows in another order; keys mark the repeated ones."""
+    """Learn a decoder from weighted rows, and from repeated rows in random order with the same keys."""
     n, keys = len(Y), np.random.default_rng(7).integers(0, 2**63, len(Y))
     index = np.random.default_rng(6).permutation(np.repeat(np.arange(n), counts))
     weighted = decoder.learn(scores, Y, np.broadcast_to(counts[:, None], Y.shape), keys)
@@ -89,7 +89,7 @@ def test_weights_equal_repeated_rows_in_every_decision(decoder, most, monkeypatc
 
 
 def test_gain_and_cost_of_macro_f1_are_the_change_of_its_sum_by_one_more_prediction():
-    """By differences of F = sum of 2 h / (m + N f) at what the rule itself predicts."""
+    """Compare the gain and the cost of a prediction with finite differences of the sum of F1 over all labels."""
     rng = np.random.default_rng(0)
     p = rng.beta(0.6, 2.0, size=(4000, 5)) * np.linspace(0.3, 1.0, 5)
     Y = (rng.random(p.shape) < p).astype(np.uint8)
@@ -163,7 +163,7 @@ def test_a_label_without_a_training_sample_has_probability_0_and_a_constant_scor
 
 @pytest.mark.parametrize("square", [-1.0, 1.0])
 def test_calibrated_probabilities_rank_the_samples_of_a_label_as_its_scores_do(square):
-    """Rare labels that cannot be learned: parabolas with a vertex inside, and held-out scores that fall with the label."""
+    """Probabilities stay monotonic if the fitted parabola has its vertex among the scores or if scores are reversed."""
     Y, (s, _) = drawn()
     z = s + 0.4 * square * (s - s.mean()) ** 2 * (s > 0)
     z[:, 0] -= 3 * Y[:, 0]
@@ -176,7 +176,7 @@ def test_calibrated_probabilities_rank_the_samples_of_a_label_as_its_scores_do(s
 
 
 def expected_f1(predictions, hits, frequency, size):
-    """F1 of label means where numbers of predictions and of positives are Poisson, a label at a time."""
+    """Compute F1 of label-averaged precision and recall if the counts of each label have a Poisson distribution."""
     g = lambda x: (1 - np.exp(-x)) / x  # noqa: E731
     P = (hits * g(predictions)).mean()
     R = (hits * g(size * frequency)).mean()
@@ -186,7 +186,8 @@ def expected_f1(predictions, hits, frequency, size):
 def test_the_rule_scores_a_label_by_the_derivative_of_the_expected_f1():
     rng = np.random.default_rng(0)
     L, size = 7, 300
-    frequency, m, r = rng.uniform(0.1, 0.5, L), rng.uniform(3, 90, L), rng.uniform(0.1, 0.9, L)  # all surely occur
+    # Every label occurs almost surely.
+    frequency, m, r = rng.uniform(0.1, 0.5, L), rng.uniform(3, 90, L), rng.uniform(0.1, 0.9, L)
     _, P, R = expected_f1(m, m * r, frequency, size)
     rule = PlugInRule(size, frequency, m, r, P, R)
     p = rng.uniform(0.05, 0.95, L)
@@ -198,7 +199,7 @@ def test_the_rule_scores_a_label_by_the_derivative_of_the_expected_f1():
 
 
 def test_the_precision_of_a_label_that_is_given_once_is_its_probability():
-    """Every sample has a label of its own, that it alone is given; among 3000 samples all labels occur."""
+    """Each sample has a single label and is assigned this label, so the precision equals the probability."""
     rule = PlugInRule.fit(0.1 + 0.7 * np.eye(3), np.eye(3), 1, 3000)
     np.testing.assert_allclose(rule.precision, 0.8, rtol=1e-4)
     np.testing.assert_allclose(rule.predictions, 1000, rtol=1e-4)
@@ -222,7 +223,7 @@ def ratio(a, b):
     return a / np.maximum(b, 1e-300)
 
 
-MEASURES = {  # of labels and predictions (... x n x L)
+MEASURES = {  # metrics of label and prediction arrays with shape (..., n, L)
     "precision": lambda Y, P: ratio((Y & P).sum(axis=(-1, -2)), P.sum(axis=(-1, -2))),
     "f1-micro": lambda Y, P: ratio(2 * (Y & P).sum(axis=(-1, -2)), Y.sum(axis=(-1, -2)) + P.sum(axis=(-1, -2))),
     "f1-samples": lambda Y, P: ratio(2 * (Y & P).sum(axis=-1), Y.sum(axis=-1) + P.sum(axis=-1)).mean(axis=-1),
@@ -231,7 +232,8 @@ MEASURES = {  # of labels and predictions (... x n x L)
     "recall": lambda Y, P: ratio((Y & P).sum(axis=-2), Y.sum(axis=-2)).mean(axis=-1),
     "n+": lambda Y, P: (Y & P).any(axis=-2).sum(axis=-1),
 }
-SET_MEASURES = {  # of one sample's labels (... x L); two empty sets agree in the second
+# Metrics of a single sample for label and prediction arrays of shape (..., L). The Jaccard index of empty sets is 1.
+SET_MEASURES = {
     "f1-samples": lambda Y, P: ratio(2 * (Y & P).sum(axis=-1), Y.sum(axis=-1) + P.sum(axis=-1)),
     "jaccard": lambda Y, P: np.where((Y | P).any(axis=-1), ratio((Y & P).sum(axis=-1), (Y | P).sum(axis=-1)), 1.0),
 }
@@ -255,7 +257,8 @@ def test_rules_come_near_the_best_of_all_ways_to_give_two_labels_a_sample(metric
 
         rule = None
         if metric not in BY_PROBABILITY:
-            # the frequencies that the rule takes from labels are those of the probabilities
+            # Construct labels whose frequencies equal the mean probabilities, because the rule estimates frequencies
+            # from labels.
             Y = (np.arange(2000)[:, None] < 2000 * p.mean(axis=0)).astype(np.uint8)
             rule = GainRule.fit(metric, np.repeat(p, 667, axis=0)[:2000], Y, 2, 3)
         lost.append(expected.max() - of(p if rule is None else rule(p)))
@@ -271,7 +274,7 @@ def test_rules_come_near_the_best_of_all_ways_to_give_two_labels_a_sample(metric
 @pytest.mark.parametrize("shift", [-4.0, -1.0, 2.0])
 def test_sets_of_a_sample_are_the_best_of_all_sets(metric, shift):
     p = expit(2.0 * np.random.default_rng(0).normal(size=(30, 5)) + shift)
-    p[0] = 0.3  # all alike
+    p[0] = 0.3  # all labels have equal probabilities
     every = np.array(list(np.ndindex(*(2,) * 5)))
     table = SET_MEASURES[metric](every[:, None], every)
     given = SetRule(metric, np.empty(0))(p) > 0
@@ -289,7 +292,7 @@ def test_unknown_labels_say_nothing_of_the_thresholds_of_macro_f1():
     np.testing.assert_array_equal(SetRule.fit("f1-macro", p, Y, 200, np.ones(p.shape, bool)).threshold, whole)
     blind = SetRule.fit("f1-macro", np.where(known, p, 1.0), Y, 200, known).threshold
     np.testing.assert_array_equal(SetRule.fit("f1-macro", np.where(known, p, 0.5), Y, 200, known).threshold, blind)
-    np.testing.assert_allclose(blind, whole, atol=0.1)  # half of the labels, drawn at random
+    np.testing.assert_allclose(blind, whole, atol=0.1)  # a random half of the labels is known
 
 
 @pytest.mark.parametrize("metric", SET_METRICS)
@@ -439,7 +442,7 @@ def test_weights_of_few_samples_are_learned_from_all_others():
     assert view_weights("tagprop", near, np.array([[1], [1]])) == {
         "a": 0.5,
         "b": 0.5,
-    }  # one neighbor, whatever the weights
+    }  # the only neighbor is the same for all weights
 
 
 def test_tagprop_finds_the_view_that_knows_the_labels():
@@ -473,7 +476,7 @@ def test_a_decoder_of_values_that_mean_nothing_is_refused(given, words):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_predict_by_score_thresholds_equals_probabilities(kind):
-    """Many samples are compared by their scores, in float32 if the features are, few by their probabilities."""
+    """Compare scores with thresholds for many samples, and probabilities for few samples."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(5000, 8)).astype(kind)
     Y = (X[:, :6] + rng.normal(size=(5000, 6)) > [0, 0.5, 1, 1.5, 2, 9]).astype(np.uint8)
@@ -481,7 +484,7 @@ def test_predict_by_score_thresholds_equals_probabilities(kind):
     scores = model.decision_function(X)
     wanted = model.decoding_.probabilities([scores]) > model.decoding_.thresholds
     assert np.array_equal(model.predict(X), wanted)
-    # scores at the thresholds themselves
+    # Test scores that equal the thresholds.
     decide = lambda S: model.decoding_.sets([S])  # noqa: E731
     edge = score_thresholds(decide, 6)
     assert not decide(edge[None])[0, :5].any()

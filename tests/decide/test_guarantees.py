@@ -1,4 +1,4 @@
-"""Guarantees for label sets: the thresholds of brute force, and the level on new samples over many draws."""
+"""Compare the thresholds of guarantees with brute force, and check the guaranteed level on new samples."""
 
 import logging
 
@@ -16,7 +16,7 @@ def threshold_of(name, p, Y, counts=None):
 
 
 def losses(what, p, t, Y, counts):
-    """Losses by loops: of every sample, or for "recall-macro" of every sample with the label; weights; largest loss."""
+    """Compute the losses and weights with loops over samples, or over positive labels for "recall-macro"."""
     given, known = p > t, counts > 0
     if what == "recall-macro":
         weights = counts[Y & known]
@@ -40,7 +40,7 @@ def losses(what, p, t, Y, counts):
 def test_guarantee_takes_the_best_threshold_of_all(what, weighted):
     rng, tried = np.random.default_rng(0), 0
     for level in (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.97):
-        p = np.round(rng.random((14, 4)), 1)  # ties
+        p = np.round(rng.random((14, 4)), 1)  # rounding creates ties
         Y = rng.random(p.shape) < p
         counts = rng.integers(0, 3, p.shape).astype(float) if weighted else np.ones(p.shape)
         found = threshold_of(f"{what}>={level}", p, Y, counts if weighted else None)
@@ -58,7 +58,7 @@ def test_guarantee_takes_the_best_threshold_of_all(what, weighted):
 
 
 def micro_precision_tests(level, p, Y, counts):
-    """Statistic of every tested threshold, and the one to begin with, by loops."""
+    """Compute the statistic of every tested threshold, and the initial threshold, with loops."""
     often = counts.max(axis=1)
     cost = np.where(counts > 0, counts, 0) * often.sum() / np.maximum(counts.sum(axis=0), 1e-9)
     order = np.argsort(-p, axis=None)
@@ -102,13 +102,13 @@ def test_micro_precision_stops_before_the_first_failed_test(weighted):
 
 
 def world(n, L, rng):
-    """Logits and labels of n samples; half of the samples have more labels."""
+    """Return logits and labels of n samples. About half of the samples have more labels than the others."""
     z = 1.6 * rng.normal(size=(n, L)) + np.linspace(-2.5, -0.3, L) + 1.5 * (rng.random((n, 1)) < 0.5)
     return z, rng.random(z.shape) < expit(z)
 
 
 def mean_score(what, sets, Y):
-    """Recall or precision averaged over samples (1 where it is undefined), or over labels or given labels."""
+    """Compute recall or precision averaged over samples, labels or assigned labels. Undefined values count as 1."""
     hits = sets & Y
     if what == "precision-micro":
         return hits.sum() / sets.sum() if sets.any() else 1.0
@@ -144,7 +144,7 @@ def test_guarantee_holds_on_new_samples_over_draws(name, hidden):
     mean, error = np.mean(found), np.std(found) / np.sqrt(len(found))
     assert mean > float(level) - 4 * error
     if hidden != "most unknown" and what not in ("precision", "precision-micro"):
-        assert mean < (1 + float(level)) / 2 + 0.01  # not by giving all labels
+        assert mean < (1 + float(level)) / 2 + 0.01  # the rule does not assign every label
     if what == "precision-micro":
         assert np.mean(np.array(found) < float(level)) < 0.1 + 4 * 0.034
 
@@ -174,7 +174,7 @@ def test_single_label_ignores_samples_whose_label_is_unknown():
 
 
 def test_guarantee_holds_with_probabilities_learned_from_the_same_samples():
-    """As a fit learns them: out-of-fold probabilities set the threshold, those of all samples are compared with it."""
+    """Learn the threshold from out-of-fold probabilities, and apply it to new samples, as a fit does."""
     found = []
     for seed in range(25):
         z, Y = world(560, 5, np.random.default_rng(seed))
@@ -202,7 +202,7 @@ def test_recall_that_needs_no_label_gives_none():
 
 @pytest.mark.parametrize("name", ["recall>=0.9", "precision>=0.6", "precision-micro>=0.7"])
 def test_equal_values_are_on_the_same_side_of_a_threshold(name):
-    """Ten distinct probabilities, each different by floating-point error from sample to sample."""
+    """Perturb ten distinct probabilities by floating-point errors that differ between samples."""
     rng = np.random.default_rng(0)
     p = np.round(rng.random((300, 4)), 1) * 0.9 + 0.05
     Y = rng.random(p.shape) < p
@@ -212,7 +212,7 @@ def test_equal_values_are_on_the_same_side_of_a_threshold(name):
 
 
 def test_tied_labels_of_a_sample_count_as_one_set_in_precision():
-    """A wrong label above a right one costs 1, and 1/2 if both have the same probability."""
+    """A wrong label costs 1 above the correct label, and 1/2 if both labels have the same probability."""
     p, Y = np.tile([0.7, 0.7, 0.2], (40, 1)), np.tile([False, True, False], (40, 1))
     for tied, wanted in (
         (p, [True, True, False]),
@@ -238,7 +238,7 @@ def test_rule_reports_right_labels_and_empty_sets():
 
 
 def test_precision_over_samples_and_of_given_labels_differ_where_sets_are_empty():
-    """Half of the samples have no label that can be found: their empty sets count as right."""
+    """Half of the samples have no labels, and an empty set counts as correct for these samples."""
     z, Y = world(600, 5, np.random.default_rng(0))
     z[::2], Y[::2] = -9.0, False
     samples, micro = (SetRule.fit(f"{name}>=0.8", expit(z), Y, 500) for name in ("precision", "precision-micro"))

@@ -1,4 +1,4 @@
-"""Label sets and probabilities, learned from held-out scores of the training samples."""
+"""Test label sets and probabilities that are learned from held-out scores of the training samples."""
 
 import pickle
 from dataclasses import replace
@@ -38,7 +38,7 @@ from dmo.metrics import set_scores, with_ancestors
 
 @pytest.fixture(scope="module")
 def problem():
-    """300 + 300 samples of 8 labels of very different frequency; label 7 has no training sample."""
+    """Return 300 training and 300 test samples with 8 labels. Label 7 never occurs in the training samples."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 10))
     scores = X @ rng.normal(size=(10, 8)) + 1.5 * rng.normal(size=(600, 8))
@@ -173,7 +173,7 @@ def test_held_out_scores_of_some_rows_are_those_of_refits_without_them(problem, 
 
 @pytest.mark.parametrize("engine", ["exact", Exact("resident", "float64", block=40), Nystrom(rank=300)])
 def test_leave_one_out_scores_omit_all_copies_of_a_sample(problem, engine):
-    """Copies, and samples of weight above one, have not seen their own labels; one more sample shares a row alone."""
+    """Leave-one-out scores exclude copies of a sample, but not samples with equal features and different labels."""
     X, Y, *_ = problem
     X, Y = np.vstack([X[:60], X[:1]]), np.vstack([Y[:60, :5], 1 - Y[:1, :5]])
     counts = np.random.default_rng(0).integers(1, 4, 61)
@@ -196,9 +196,11 @@ def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(
     X, Y, *_ = problem
     widths, held, apply = [], [], Tiles._apply
     monkeypatch.setattr(MultiViewRidge, "_learn_decoder", lambda self, d, found, Y, *_: held.append(found[0]))
-    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)  # by a Cholesky factor
+    # The default solver uses a Cholesky factor.
+    model = MultiViewRidge(dmo.kernels.RBF(bandwidth=3.0), ridge=1.0).fit(X, Y)
     monkeypatch.setattr(Tiles, "_apply", lambda A, B, dtype: (widths.append(B.shape[1]), apply(A, B, dtype))[1])
-    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)  # as for kernels whose factor has no room
+    # Simulate a factor that does not fit into memory.
+    monkeypatch.setattr("dmo.linalg.solve._direct_method", lambda *_: None)
     model.set_params(approximation=Exact(storage="recomputed", block=100)).fit(X, Y)
     assert held[1].shape == (300, 8)
     assert 8 <= max(widths) <= 128
@@ -206,14 +208,14 @@ def test_held_out_scores_of_tiles_are_solved_for_in_runs_that_a_worker_can_hold(
 
 
 def mean_threshold(values, truth, counts=None):
-    """Mean threshold of one run of values in any order."""
+    """Compute the mean threshold of unsorted values."""
     order = np.argsort(-values)
     counts = np.ones(len(values)) if counts is None else counts
     return mean_thresholds(values[order], truth[order], counts[order], np.zeros(1, np.intp))[0]
 
 
 def grid_threshold(values, truth, counts=None):
-    """The same by numerical integration over a grid of thresholds, from 0 to the largest value that counts."""
+    """Compute the mean threshold by numerical integration from 0 to the largest value with positive weight."""
     counts = np.ones(len(values)) if counts is None else counts
     t = (np.arange(200000) + 0.5) / 200000 * values[counts > 0].max()
     given = (values > t[:, None]) @ np.column_stack([counts * truth, counts])
@@ -235,7 +237,7 @@ def test_threshold_is_the_mean_weighted_by_f1():
     assert 0.45 < mean_threshold(ranked, np.array([True, True, False])) < 0.55
     assert 0.19 < mean_threshold(ranked, np.array([True, True, True])) < 0.25
     assert mean_threshold(ranked, np.zeros(3, bool)) == 1.0
-    # an entry of weight 0 above all others is as if it were not there, for weights at which F1 of 0 counts as well
+    # The largest value has weight 0, so removing the value does not change the mean threshold.
     light, truth = np.array([0.0, 0.01, 0.01]), np.array([True, True, False])
     assert mean_threshold(ranked, truth, light) == pytest.approx(
         mean_threshold(ranked[1:], truth[1:], light[1:]), rel=1e-12
@@ -252,13 +254,13 @@ def test_thresholds_of_runs_are_those_of_each_run():
 
 @pytest.mark.parametrize(("p", "wanted"), [([1.0, 1 - 1e-9, 0.999999], 0.5), ([1e-6, 1e-9, 0.0], 1e-4)])
 def test_thresholds_keep_away_from_0_and_1(p, wanted):
-    """Near 0 and 1, differences of probabilities are floating-point error."""
+    """Differences of probabilities near 0 or 1 consist of floating-point errors."""
     assert learn_thresholds(np.array([p]).T, np.array([[1], [1], [0]])) == pytest.approx(wanted, rel=1e-3)
 
 
 @pytest.mark.parametrize("power", [1.0, 3.0], ids=["true probabilities", "labels that need thresholds of their own"])
 def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(power):
-    """True probabilities need one threshold; if those of half of the labels are wrong, each label needs its own."""
+    """True probabilities need a common threshold. Label-dependent errors require one threshold per label."""
     rng = np.random.default_rng(0)
     chance = expit(rng.normal(size=(600, 20)) * 1.5 - 3)
     Y, fresh = (rng.random(chance.shape) < chance for _ in range(2))
@@ -277,7 +279,7 @@ def test_one_threshold_or_one_per_label_is_what_gives_more_on_fresh_samples(powe
 
 
 def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samples():
-    """The distance of a label's threshold to the common one is n / (n + 20) of that without shrinkage."""
+    """Shrinkage multiplies the distance between a label's threshold and the common threshold by n / (n + 20)."""
     rng = np.random.default_rng(1)
     Y = rng.random((2000, 3)) < [0.01, 0.05, 0.5]
     p = expit(3 * Y + rng.normal(size=Y.shape) + [-4.0, 0.0, -1.0])
@@ -289,7 +291,7 @@ def test_thresholds_of_labels_are_drawn_to_the_common_one_as_by_twenty_more_samp
 
 
 def test_kinds_of_thresholds_are_averaged_by_the_probability_that_each_is_better():
-    """By the definition: F1 on the other half of the samples, and the standard error of the difference."""
+    """Compute the average from F1 on the other half of the samples and the standard error of the difference in F1."""
     rng = np.random.default_rng(4)
     p = rng.random((200, 3)) * [0.5, 0.8, 1.0]
     Y, counts, keys = rng.random(p.shape) < p**2, rng.integers(0, 3, (200, 3)), rng.integers(0, 2**63, 200)
@@ -315,7 +317,7 @@ def test_kinds_of_thresholds_are_averaged_by_the_probability_that_each_is_better
 
 
 def test_slopes_and_offsets_of_labels_are_the_largest_posterior(monkeypatch):
-    """The slope of label 3 is at its lower bound. Four steps suffice, as only steps of the right Hessian do."""
+    """Four Newton steps suffice only with the correct Hessian. The slope of label 3 is at its lower bound."""
     rng = np.random.default_rng(0)
     Y = (rng.random((200, 4)) < [0.02, 0.2, 0.5, 0.2]).astype(float)
     scores = [Y * [0.5, 2.0, 1.0, -4.0] + rng.normal(size=Y.shape)]
@@ -376,7 +378,7 @@ def test_batches_learn_label_sets_of_what_they_bring(problem):
 
 
 def test_label_sets_of_low_rank_kernels_take_the_maps_of_the_fit(monkeypatch):
-    """They do not depend on labels, and finding landmarks again took longer than the rest of the additional fit."""
+    """Feature maps do not depend on labels. Choosing landmarks again would double the time of the additional fit."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 4))
     Y = (X @ rng.normal(size=(4, 3)) > 0.5).astype(np.uint8)
@@ -401,7 +403,7 @@ def test_a_fit_that_learns_no_probabilities_says_so(problem):
 
 def test_only_too_few_samples_keep_a_fit_from_learning_label_sets_and_other_errors_are_told(problem, monkeypatch):
     X, Y, *_ = problem
-    few = KGHA("rbf", n_components=8).fit(X[:9], np.eye(9))  # folds have eight samples at most, so seven components
+    few = KGHA("rbf", n_components=8).fit(X[:9], np.eye(9))  # folds of 8 samples have at most 7 components
     assert few.decoding_ is None
 
     def unreadable(*_):
@@ -437,7 +439,7 @@ def test_a_column_of_text_is_a_vector_of_classes():
 
 @pytest.mark.parametrize("most", [46, 47, 48, 49, 1000])
 def test_few_samples_are_all_scored_and_their_order_hardly_moves_probabilities(most, monkeypatch):
-    """By the scores of a random quarter probabilities moved by .7 with the order of samples or labels."""
+    """Scores of a random quarter of the samples would change probabilities by 0.7 if rows or labels are permuted."""
     held = []
     monkeypatch.setattr(out_of_fold, "FEW_ROWS", most)
     monkeypatch.setattr(
@@ -495,7 +497,7 @@ PREDICTORS = {
 
 @pytest.fixture(scope="module")
 def signals():
-    """240 samples of 3 outputs, of which the first half is learned from."""
+    """Return 240 samples with 3 outputs. Tests train on the first half."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(240, 6))
     return X, X @ rng.normal(size=(6, 3)) + 0.5 * rng.normal(size=(240, 3))

@@ -1,4 +1,4 @@
-"""Decisions do not depend on the last digits of scores, nor on the order of the samples."""
+"""Check that decisions depend neither on the last digits of scores nor on the order of samples."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ DECODERS = [
 
 
 def drawn(n, L, seed=0, step=None):
-    """Scores of n samples, on a grid if `step` is given, their labels, and scores of 300 new samples."""
+    """Return scores and labels of n samples, and scores of 300 new samples. If `step` is given, round the scores."""
     rng = np.random.default_rng(seed)
     Y = (rng.random((n + 300, L)) < np.geomspace(0.1, 0.4, L)).astype(np.uint8)
     scores = Y + 0.8 * rng.normal(size=Y.shape) - 0.2
@@ -31,7 +31,7 @@ def drawn(n, L, seed=0, step=None):
     ("n", "L", "step"), [(60, 6, None), (400, 5, None), (150, 5, 0.5)], ids=["few", "many", "votes"]
 )
 def test_decision_ignores_relative_errors_of_1e6(decoder, n, L, step):
-    """At most 0.1 % of the entries of new samples change, and thresholds by no more than probabilities do."""
+    """At most 0.1 % of the predicted entries change, and thresholds change by at most 1e-4."""
     rng = np.random.default_rng(1)
     for seed in range(3):
         scores, Y, new = drawn(n, L, seed, step)
@@ -109,7 +109,7 @@ def test_labels_of_equal_probability_are_all_given_or_none(metric):
 
 
 def test_fewest_labels_are_given_among_equally_good_numbers():
-    """One label of probability 1/2: giving it and not giving it have the same expected Jaccard index."""
+    """Assigning a label of probability 1/2 or not assigning it yields the same expected Jaccard index."""
     rule = SetRule("jaccard", np.empty(0))
     for p in (0.5, 0.5 + 1e-7, 0.5 - 1e-7):
         assert not (rule(np.array([[p]])) > 0).any()
@@ -117,7 +117,7 @@ def test_fewest_labels_are_given_among_equally_good_numbers():
 
 
 def test_thresholds_move_continuously_with_probabilities():
-    """Also on entries so dense that all gaps are below the precision, where F1 is flat."""
+    """Test also with 80 000 entries, for which all gaps between probabilities are below the precision."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(20000, 4)) * 1.5 - 1
     Y = rng.random(logits.shape) < expit(logits)

@@ -1,4 +1,4 @@
-"""The embedded digits: their labels, and their views compared with pixel-by-pixel definitions."""
+"""Check the labels of the embedded digits, and compare the views with pixel-by-pixel definitions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Extraction from image folders to feature stores and annotations: complete, reproducible, no repeated work."""
+"""Check that extraction from image folders is complete, reproducible and does not repeat finished work."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ VIEWS = "rgb_v3h1,wavelets,harris_sift_v3h1,dense_hue"
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """Create a folder with drawn images in `pics`, their feature store `f.zarr` and a model `m.zarr`."""
+    """Create a folder with images `pics`, their feature store `f.zarr` and a model `m.zarr`."""
     folder = tmp_path_factory.mktemp("extract")
     draw_images(folder / "pics", N, test_share=4 / N)
     run(
@@ -99,7 +99,6 @@ def test_drawn_images_are_kept_and_listed(tmp_path):
 
 @pytest.fixture
 def few(tmp_path):
-    """Create four small images in the folders train/sky, train/sea, test/sky/night and test."""
     for i, name in enumerate(("train/sky/a.png", "train/sea/b.png", "test/sky/night/c.png", "test/d.png")):
         path = tmp_path / "few" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +121,7 @@ def test_folders_are_classes_where_every_image_lies_in_one(few):
     found = features.list_images(few, "folders")
     assert (found.kind, found.label_names, found.labels.tolist()) == ("classes", ["sea", "sky"], [[1, 0], [0, 1]])
     (few / "train/sea/b.png").unlink()
-    assert features.list_images(few, "folders").kind == "labels"  # a single class is not a multiclass target
+    assert features.list_images(few, "folders").kind == "labels"  # a multiclass target needs two classes
 
 
 def test_csv_and_json_say_the_same(few, tmp_path):
@@ -211,7 +210,7 @@ def test_threads_and_blocks_change_nothing(work, tmp_path):
 
 
 def files(store):
-    """Read all files of a store except its recipe, whose files have random names; the root has the recipe's hash."""
+    """Read all files of a store except the recipe, whose files have random names."""
     found = {path.relative_to(store): path for path in store.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in found.items() if name.parts[0] != "images"}
 
@@ -257,13 +256,13 @@ def test_a_store_grows_by_new_images_and_describes_each_once(work, tmp_path, mon
     for name in names[:1] + names[10:]:
         shutil.copy(work / "pics" / name, pics)
     run("extract", pics, store, "--append", "--threads", 1, code=130)
-    assert stores.open_features(store).n_samples == 9  # the old store stays readable until the new one is complete
+    assert stores.open_features(store).n_samples == 9  # the old store remains readable
     before = list(described)
     described.clear()
     monkeypatch.setattr(Extractor, "describe", lambda self, path: described.append(path.name) or describe(self, path))
     with monkeypatch.context() as patch:
         patch.setattr(stores._files, "set_complete", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        run("extract", pics, store, "--append", code=130)  # interrupted between the two stores
+        run("extract", pics, store, "--append", code=130)  # interrupt before the new store replaces the old store
     grown = record("extract", pics, store, "--append")
     assert grown["n_samples"] == N
     assert set(grown["unreadable"]) == {"broken.jpg"}
@@ -306,7 +305,7 @@ def test_an_extraction_that_died_goes_on_where_it_stopped(work, tmp_path, monkey
         stores.open_features(tmp_path / "f.zarr")
     described.clear()
     monkeypatch.setattr(Extractor, "describe", lambda self, path: described.append(path.name) or describe(self, path))
-    monkeypatch.setattr(extraction, "learn_vocabularies", None)  # the vocabularies already exist
+    monkeypatch.setattr(extraction, "learn_vocabularies", None)  # fail if vocabularies are learned again
     done = features.extract(listing, tmp_path / "f.zarr", recipe, block=4)
     assert done.resumed == 2
     assert sorted(described) == listing.ids[8:]
@@ -346,7 +345,7 @@ def test_extract_like_a_model_takes_its_vocabularies(work, tmp_path):
 
 @pytest.mark.slow
 def test_from_labeled_images_to_the_annotator_and_its_report_is_a_command_each(work, tmp_path):
-    """After `extract` with a "split" column and `fit`, the saved model alone is enough to annotate images."""
+    """A saved model suffices to annotate images, without the feature store of the fit."""
     run("fit", "neighborvotes", work / "f.zarr", tmp_path / "elsewhere/m.zarr")
     model = dmo.load(str(tmp_path / "elsewhere/m.zarr"))
     assert (model.base_.kernel, model.base_.weights, model.distances_ is None) == ("product", "tagprop", False)
@@ -384,7 +383,7 @@ def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypat
     opened = []
     monkeypatch.setattr(embedding, "_content", lambda path: opened.append(path) or Path(path).read_bytes())
     embedding._session.cache_clear()
-    for loaded in ("f.zarr", "m.zarr"):  # the saved recipe is unchanged
+    for loaded in ("f.zarr", "m.zarr"):  # the saved recipe must not change
         assert Extractor.load(str(tmp_path / loaded)).recipe.to_dict()["onnx"]["path"] == str(model)
     for arguments in (again, ("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "a.csv")):
         error = run(*arguments, code=2).stderr
@@ -394,12 +393,12 @@ def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypat
     with pytest.raises(UserError, match="was loaded with a saved model or store"):
         open_trial(str(tmp_path / "m.zarr"), None, 2, 50)
     run(*again, "--onnx", model)
-    assert set(opened) == {str(model)}  # several threads may open the model at the same time
+    assert set(opened) == {str(model)}  # several threads may open the model
 
 
 @pytest.mark.slow
 def test_a_file_called_an_image_starts_no_other_program(work, tmp_path, monkeypatch):
-    """A decoder that accepts PostScript would start `gs`, which would create a marker file in this test."""
+    """An image decoder that accepts PostScript would start the fake program `gs`, which creates a marker file."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
     (tmp_path / "bin/gs").chmod(0o755)
@@ -466,10 +465,11 @@ def test_only_new_and_changed_images_are_annotated(work, images, tmp_path):
     assert set(second) == set(first) - {"scene-00000.jpg"} | {"copy.jpg"}
     journal = tmp_path / "p.csv.journal"
     lines = journal.read_text().splitlines()
-    journal.write_text("\n".join(lines[:10]) + "\n" + lines[10][:15])  # the run was killed in the middle of a line
+    # Simulate a run that was killed while it wrote a line.
+    journal.write_text("\n".join(lines[:10]) + "\n" + lines[10][:15])
     assert record(*command)["new"] == N - 10
     assert read(tmp_path / "p.csv") == second
-    assert record(*command[:-1], 2)["new"] == N  # another number of labels starts a new run
+    assert record(*command[:-1], 2)["new"] == N  # a different number of labels restarts the run
     assert record(*command[:-1], 2, "--overwrite")["new"] == N
 
 
@@ -497,7 +497,7 @@ def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work
 
 
 def test_a_model_of_images_is_whole_with_its_recipe_and_not_without(work, tmp_path):
-    """The recipe is part of the model: `verify` checks it and names it if it is damaged."""
+    """The recipe is part of the model, and `dmo verify` reports a damaged recipe."""
     shutil.copytree(work / "m.zarr", tmp_path / "m.zarr")
     assert record("verify", tmp_path / "m.zarr")["whole"]
     assert record("verify", work / "f.zarr")["whole"]

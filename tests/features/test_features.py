@@ -1,4 +1,4 @@
-"""Image descriptors compared with other libraries and brute force, and their invariances to flips and permutations."""
+"""Compare image descriptors with other libraries and brute force, and test their invariances."""
 
 import io
 import os
@@ -25,7 +25,7 @@ SHAPE = (48, 66)
 
 
 def smooth(seed, shape=SHAPE):
-    """Create a random image with blobs of color."""
+    """Create a random image with colored blobs."""
     rng = np.random.default_rng(seed)
     blurred = cv2.GaussianBlur(rng.normal(size=(*shape, 3)).astype(np.float32), (0, 0), 2)
     return np.clip(127 + 160 * blurred / np.abs(blurred).max(), 0, 255).astype(np.uint8)
@@ -60,7 +60,7 @@ def test_rgb_and_hsv_histograms_are_those_of_numpy(image):
     np.testing.assert_allclose(hsv, rgb_to_hsv(values / 255) * (360, 1, 1), rtol=1e-4, atol=1e-4)
     counts, _ = np.histogramdd(hsv, bins=12, range=[(0, 360), (0, 1), (0, 1)])
     difference = np.abs(features.hsv_histogram(image) - counts.ravel() / len(values)).sum()
-    assert difference < 0.02  # a few pixels fall on the border of two bins
+    assert difference < 0.02  # pixels at the border of two bins may differ
 
 
 def test_lab_is_the_formula_of_the_cie(image):
@@ -141,7 +141,8 @@ def test_wavelets_are_those_of_single_transforms(image):
         expected = [*(np.abs(d).mean() for d in details), *expected]
     np.testing.assert_allclose(features.wavelet_texture(image), [np.abs(band).mean(), *expected], rtol=1e-5)
     flat = features.wavelet_texture(np.full((64, 64, 3), 51, np.uint8))
-    np.testing.assert_allclose(flat, [8 * 0.2] + 9 * [0], atol=1e-6)  # the transform is orthonormal: factor 2 per level
+    # Each of the three levels of the orthonormal wavelet transform doubles the mean.
+    np.testing.assert_allclose(flat, [8 * 0.2] + 9 * [0], atol=1e-6)
 
 
 def test_gist_is_a_convolution_with_every_filter_in_turn(image):
@@ -155,7 +156,8 @@ def test_gist_is_a_convolution_with_every_filter_in_turn(image):
         response = np.abs(np.fft.ifft2(np.fft.fft2(padded) * np.fft.fft2(kernel)))[32:160, 32:160]
         for row, column in np.ndindex(4, 4):
             block = response[32 * row : 32 * row + 32, 32 * column : 32 * column + 32]
-            assert found[k, row, column] == pytest.approx(block.mean(), rel=5e-3, abs=1e-5)  # coarse scales are sampled
+            # GIST subsamples the filter responses at coarse scales.
+            assert found[k, row, column] == pytest.approx(block.mean(), rel=5e-3, abs=1e-5)
 
 
 def test_gist_answers_to_the_orientation_and_scale_of_a_grating():
@@ -220,7 +222,7 @@ def test_sift_of_a_patch_covers_the_patch_and_little_more():
     at = np.array([[48, 48, 24]], np.float32)
     before = features.sift(gray, at)
     far = gray.copy()
-    far[:, :20] = 255 - far[:, :20]  # sixteen pixels away from the patch
+    far[:, :20] = 255 - far[:, :20]  # change pixels at a distance of 16 from the patch
     np.testing.assert_array_equal(features.sift(far, at), before)
     near = gray.copy()
     near[38:46, 38:46] = 255 - near[38:46, 38:46]
@@ -285,7 +287,8 @@ def test_the_named_sets_have_the_papers_dimensions(image):
     recipe = features.Recipe.of("kgha8")
     large = {name: features.Vocabulary(np.zeros((size, 2), np.float32)) for name, size in sets.LOCAL.items()}
     dimensions = [recipe.dimension(view, large) for view in recipe.views]
-    assert dimensions == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]  # Table 2 of the paper
+    # Table 2 of the KGHA paper lists these dimensions.
+    assert dimensions == [5184, 5184, 5184, 512, 3000, 3000, 300, 300]
     assert features.Recipe.of("morp491").views == ("morp491",)
     parts = [features.correlogram, features.color_moments, features.wavelet_texture, features.color_histogram]
     np.testing.assert_array_equal(features.morp491(image), np.concatenate([part(image) for part in parts]))
@@ -341,7 +344,7 @@ def test_a_model_reads_no_file_but_its_own(tmp_path, place):
     for file in (tmp_path / "m" / "w.bin", tmp_path / "secret.bin"):
         file.write_bytes(np.float32(5).tobytes())
     model = onnx_model(tmp_path / "m" / "m.onnx", weights=place.format(tmp_path))
-    if place == "w.bin":  # onnxruntime would read this file
+    if place == "w.bin":  # onnxruntime reads external files
         assert pytest.importorskip("onnxruntime").InferenceSession(str(model))
     with pytest.raises(ValueError, match=r"m.onnx: cannot be read as an ONNX model \(its weights are in other files"):
         features.Embedding.open(model)
@@ -394,7 +397,7 @@ def test_exif_turns_a_image_upright(tmp_path):
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[:, :30] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6  # rotate by 90 degrees clockwise
+    exif[0x0112] = 6  # this value means a clockwise rotation by 90 degrees
     found = read_image(saved(tmp_path, "turned.png", Image.fromarray(pixels), exif=exif))
     np.testing.assert_array_equal(found, np.rot90(pixels, -1))
 
@@ -408,7 +411,7 @@ def test_sizes_are_bounded_on_both_ends(tmp_path):
 
 
 def bomb():
-    """Create a PNG of 100 000 x 100 000 pixels in a few bytes."""
+    """Create a small PNG file that expands to 100 000 x 100 000 pixels."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

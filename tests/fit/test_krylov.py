@@ -1,4 +1,4 @@
-"""Linear projections in a Krylov subspace of the rows, against the exact problems."""
+"""Compare linear projections in a Krylov subspace with exact projections."""
 
 import warnings
 
@@ -14,7 +14,7 @@ from dmo.fit.krylov import subspaces
 
 @pytest.fixture(scope="module")
 def text():
-    """Documents of 12 topics (labels) over 300 words, sparse."""
+    """Return sparse documents with 300 words, and 12 topics as labels."""
     rng = np.random.default_rng(0)
     Y = (rng.random((500, 12)) < 0.15).astype(float)
     counts = rng.poisson(0.02 + Y @ rng.gamma(0.1, 1.0, (12, 300)))
@@ -47,7 +47,7 @@ def test_enough_directions_give_the_exact_projection(make, sparse, text):
 
 
 def test_every_step_holds_the_powers_so_far_and_stays_orthonormal(text):
-    """X'Y, (X'X)X'Y, (X'X)^2 X'Y of centered rows; a label twice and a constant one add nothing, and the end is noticed."""
+    """The subspace contains X'Y, (X'X)X'Y and (X'X)^2 X'Y of centered rows X. A duplicate label adds no dimension."""
     X, Y = text
     Z = X.toarray() - X.toarray().mean(axis=0)
     doubled = np.hstack([Y, Y[:, :1], np.ones((500, 1))])
@@ -87,7 +87,7 @@ def test_few_directions_come_close_and_more_steps_closer(text):
     ids=["MLSI", "PCA"],
 )
 def test_a_flat_spectrum_is_found_or_what_is_short_is_told(make):
-    """Random sparse rows, whose eigenvalues lie close together: two steps stay some percent below them."""
+    """The eigenvalues of random sparse rows are close together, and two steps underestimate them by several percent."""
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((600, 900), density=0.01, rng=rng, format="csr")
     Y = (rng.random((600, 5)) < 0.3).astype(float)

@@ -1,4 +1,4 @@
-"""Moments add up, subtract, mix and score as the rows themselves do."""
+"""Check that sums, differences, mixtures and scores of moments equal the results computed from rows."""
 
 import itertools
 
@@ -49,7 +49,7 @@ def test_centered_is_the_gram_of_centered_columns():
 
 
 def test_wide_groups_and_those_of_other_precisions_are_multiplied_by_panels_of_columns():
-    """Panels of one group, of several, and of a sparse one amid them: every cell, in the precision of the wider group."""
+    """Multiply dense and sparse groups in panels of columns, in the higher precision of the two groups."""
     rng = np.random.default_rng(1)
     groups = {
         "wide": rng.standard_normal((60, 1100)).astype(np.float32),
@@ -94,8 +94,8 @@ def test_score_statistics_are_those_of_the_scores():
 def test_blocks_of_float32_rows_are_summed_in_float64():
     X = np.full((4096, 1), 1.0001, np.float32)
     one, many = Moments.of(X), Moments.collect(X for _ in range(200))
-    assert many.gram[0, 0] == pytest.approx(200 * one.gram[0, 0], rel=1e-13)  # in float32 off by 1e-6 and more
-    # BLAS adds up the products of one block in float32, in an order of its own: off by n roundings at most
+    assert many.gram[0, 0] == pytest.approx(200 * one.gram[0, 0], rel=1e-13)  # float32 errors exceed 1e-6
+    # BLAS sums the products of a block in float32, so the relative error is at most n times the unit roundoff.
     assert one.gram[0, 0] == pytest.approx(4096 * float(X[0, 0]) ** 2, rel=4096 * 2.0**-24)
     assert many.sums[0] == pytest.approx(200 * 4096 * float(X[0, 0]), rel=1e-13)
 
@@ -141,7 +141,7 @@ def test_absorb_skips_products_within_a_group(convert):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_float32_products_are_as_precise_as_the_ridge_needs(scale):
-    """Columns that nearly repeat each other need float64, which is chosen by the condition number."""
+    """Nearly dependent columns need float64, which dmo selects by the condition number."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((5000, 20)).astype(np.float32)
     X[:, 10:] = X[:, :10] + scale * X[:, 10:]
@@ -166,7 +166,7 @@ SPACES = [
 @pytest.mark.parametrize("model", [MultiViewRidge("linear", approximation=Nystrom(rank=20)), *SPACES], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_float32_features_yield_the_scores_of_float64(model, scale, weights, monkeypatch):
-    """Well-conditioned features are multiplied in float32, nearly dependent ones in float64."""
+    """Well-conditioned features are multiplied in float32, and nearly dependent features in float64."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((5000, 20)).astype(np.float32)
     X[:, 10:] = X[:, :10] + scale * X[:, 10:]

@@ -1,4 +1,4 @@
-"""A fit reads its rows once: chunks are counted as they are read from a store, from Zarr and from dask arrays."""
+"""Check that a fit reads its rows once, by counting the chunks read from feature stores and chunked arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from dmo.inputs import EntryRows, LabelRows
 from dmo.stores import _arrays, features
 from dmo.stores.checkpoints import checkpoints
 
-N, CHUNK = 2600, 300  # neither 300 nor 256 rows divide the other; more rows than kernels in float64 take
+# The chunk size 300 and the block size 256 do not divide each other, and 2600 rows exceed the limit for float64
+# kernels.
+N, CHUNK = 2600, 300
 LOW = Nystrom(rank=20, fit_rows=100, random_state=0)
 STEPS = Nystrom(rank=20, fit_rows=100, random_state=0, solver="cg")
 
@@ -47,7 +49,7 @@ def store(data: Any, tmp_path_factory: pytest.TempPathFactory) -> stores.Feature
     path = tmp_path_factory.mktemp("store") / "f.zarr"
     specs = {name: stores.ViewSpec(X.shape[1]) for name, X in data[0].items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "_LABEL_BYTES", 1)  # chunks of labels as of views
+        patch.setattr(features, "_LABEL_BYTES", 1)  # chunk labels like views
         writer = stores.create_features(path, N, specs, labels=data[1], block=CHUNK)
     for name, block in writer.missing():
         writer.write(name, block, data[0][name][CHUNK * block : CHUNK * (block + 1)])
@@ -56,7 +58,7 @@ def store(data: Any, tmp_path_factory: pytest.TempPathFactory) -> stores.Feature
 
 
 class Readings:
-    """How often every chunk was read, and how many rows were read by themselves."""
+    """Count the reads of every chunk and the rows that are read individually."""
 
     def __init__(self) -> None:
         self.chunks: Counter[Any] = Counter()
@@ -90,7 +92,7 @@ def several(make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     return lambda views, Y: make().fit(views, Y)
 
 
-FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # and the views that it reads
+FITS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {  # a fit and the number of views that the fit reads
     "KGHA, Nystrom": (several(lambda: KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=False))), 2),
     "KGHA, MEKA": (
         several(
@@ -140,11 +142,12 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
     fit, views = FITS[name]
     fit(store.views, data[1])
     assert len(readings.chunks) == views * -(-N // CHUNK)
-    assert set(readings.chunks.values()) == {2 if name == "ridge, exact" else 1}  # once more for the keys of samples
-    first = 0 if "MLSI" in name else views * 256  # which tell how far columns are apart
-    assert (
-        readings.rows <= views * N + first
-    )  # the sample of rows: 100, and up to 4096 for bandwidth and error, of 2600
+    # An exact ridge reads all chunks twice, because the keys of samples depend on the rows.
+    assert set(readings.chunks.values()) == {2 if name == "ridge, exact" else 1}
+    # A sample of at most 256 rows determines the scale of the columns.
+    first = 0 if "MLSI" in name else views * 256
+    # A fit reads 100 rows individually, and up to 4096 rows for the bandwidth and the error estimate.
+    assert readings.rows <= views * N + first
     assert (readings.rows <= 256 + first) == (
         "primal" in name or "exact" in name or "graph" in name or "weighted" in name
     )
@@ -152,22 +155,23 @@ def test_a_fit_reads_every_block_of_a_store_once_and_a_sample(name: str, store: 
 
 @pytest.mark.parametrize("label_sets", [False, True])
 def test_label_sets_take_their_rows_in_one_reading_more(label_sets: bool, store: Any, data: Any, readings: Any) -> None:
-    """Here all rows, since they are few."""
+    """Learning label sets requires another pass over all rows, because the data set is small."""
     KGHA(approximation=LOW, n_components=2, decoder=Scores(label_sets=label_sets)).fit(store.views, data[1])
-    assert set(readings.chunks.values()) == {1 + 2 * label_sets}  # once more for the keys of samples
+    # A third pass computes the keys of samples.
+    assert set(readings.chunks.values()) == {1 + 2 * label_sets}
 
 
 @pytest.mark.parametrize(("extra", "steps"), [(4, 1), (1, 2)])
 def test_a_krylov_subspace_takes_one_reading_for_every_step_and_one_to_start(
     extra: int, steps: int, store: Any, data: Any, readings: Any
 ) -> None:
-    """Of six features: three labels and four random columns span them at once, with one random column after a step more."""
+    """Three labels and four random columns span six features at once, whereas one random column needs a second step."""
     MLSI(approximation=Krylov(3, extra), decoder=Scores(label_sets=False)).fit(store.views["a"], data[1])
     assert set(readings.chunks.values()) == {steps + 1}
 
 
 class Chunked:
-    """A row source in chunks, as a Zarr array of others is: whatever is wanted of a chunk, it is read whole."""
+    """Chunked row source that counts the chunks read, similar to a Zarr array."""
 
     def __init__(self, X: np.ndarray):
         self.X, self.shape, self.dtype, self.ndim, self.chunks = X, X.shape, X.dtype, 2, (CHUNK, X.shape[1])
@@ -187,8 +191,8 @@ def test_a_fit_reads_other_arrays_once_and_once_more_for_a_sample(name: str, dat
     fit(views, data[1])
     sampled = "Nystrom" in name or "MEKA" in name or "multiple" in name
     for view in views.values():
-        more = {"ridge, exact": 2, "KGHA, exact": 1}.get(name, 0)  # for the keys of samples, and hashes of kept rows
-        assert view.read[8] == (2 if sampled else 1) + more or not view.read  # first rows tell where the features lie
+        more = {"ridge, exact": 2, "KGHA, exact": 1}.get(name, 0)  # sample keys and row hashes need more reads
+        assert view.read[8] == (2 if sampled else 1) + more or not view.read  # the first rows determine the scale
         assert max((count for chunk, count in view.read.items() if chunk), default=0) <= 2 + more
         assert view.read[0] <= 3 + more
 
@@ -251,7 +255,8 @@ def test_blocks_in_order_are_those_of_the_source(kind: str, block: int, index: s
     found = [reader[slice(at, min(at + block, len(picked)))] for at in range(0, len(picked), block)]
     found = [part.toarray() if scipy.sparse.issparse(part) else part for part in found]
     np.testing.assert_array_equal(np.vstack(found), X[picked])
-    np.testing.assert_array_equal(np.asarray(reader[slice(5, 9)] @ np.eye(3)), X[picked[5:9]])  # out of order
+    # This read is out of order.
+    np.testing.assert_array_equal(np.asarray(reader[slice(5, 9)] @ np.eye(3)), X[picked[5:9]])
 
 
 def test_a_sample_of_rows_of_a_store_is_what_the_store_holds(store: Any, data: Any, tmp_path: Path) -> None:
@@ -320,7 +325,7 @@ def test_low_rank_fits_of_sparse_labels_equal_those_of_arrays(
 
 
 def rare_labels(unknown: bool) -> tuple[np.ndarray, scipy.sparse.csr_array]:
-    """One of 40 labels for every sample, dense and CSR; with `unknown`, NaN in some places."""
+    """Return 40 labels, one per sample, as a dense and as a CSR array. If `unknown` is True, some entries are NaN."""
     rng = np.random.default_rng(0)
     rare = np.eye(40)[rng.integers(0, 40, N)]
     gaps = unknown * (rng.random(rare.shape) < 0.01)

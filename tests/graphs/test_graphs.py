@@ -1,4 +1,4 @@
-"""Neighbor graphs compared with scikit-learn, SciPy and brute force."""
+"""Compare neighbor graphs with scikit-learn, SciPy and brute force."""
 
 import sys
 from types import SimpleNamespace
@@ -55,7 +55,7 @@ CASES = {
 
 
 def assert_nearest(found: Any, D: np.ndarray, k: int) -> None:
-    """Check the k nearest other rows against a distance matrix; rows at equal distances may be in any order."""
+    """Check the k nearest neighbors of every row with a distance matrix. Tied rows may be in any order."""
     D = D.copy()
     np.fill_diagonal(D, np.inf)
     np.testing.assert_allclose(found.distances, np.sort(D, axis=1)[:, :k], rtol=1e-9, atol=1e-12)
@@ -130,7 +130,7 @@ def test_the_workers_of_a_cluster_find_the_same(local_cluster: Any, monkeypatch:
 
 
 class _Imprecise:
-    """Stub for the index of pynndescent, which compiles for a minute; it misses every seventh neighbor."""
+    """Stub of pynndescent's index that misses every seventh neighbor. The actual index needs a minute to compile."""
 
     def __init__(self, X: np.ndarray, metric: str, n_neighbors: int, random_state: int | None, n_jobs: int):
         order = np.argsort(cdist(X, X, metric), axis=1)
@@ -176,13 +176,13 @@ def as_dense(X: Any) -> np.ndarray:
 
 
 def test_inverse_weights_by_hand() -> None:
-    """[MOPE 9] for the points (1, 0), (0, 2) and (3, 0): squared norms 1, 4, 9; squared distances 5, 4, 13."""
+    """Check equation 9 of [MOPE] for points with squared norms 1, 4, 9 and squared distances 5, 4, 13."""
     graph = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
     rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     expected = np.array([[0, 1 / 1.5, 1 / 0.9], [1 / 1.5, 0, 1 / 1.5], [1 / 0.9, 1 / 1.5, 0]])
     np.testing.assert_allclose(weigh(graph, rows, "inverse", tau=0.5).toarray(), expected, rtol=1e-14)
     same = weigh(graph, np.zeros((3, 2)), "inverse")
-    np.testing.assert_allclose(same.data, 1.0, err_msg="rows of zeros are as alike as any two equal ones")
+    np.testing.assert_allclose(same.data, 1.0, err_msg="zero rows must be as similar as other equal rows")
     with pytest.raises(ValueError, match="tau must be above 0, got 0"):
         weigh(graph, rows, "inverse", tau=0.0)
 
@@ -250,7 +250,7 @@ def test_similarity_weights_are_scipys(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "sparse"])
 def test_edges_of_nearly_all_pairs_are_weighed_alike(name: str) -> None:
-    """If nearly all pairs are edges, matrix products replace the computation for each edge."""
+    """If nearly all pairs are edges, matrix products replace the computation of single edges."""
     X = CASES[name]
     n = X.shape[0]
     D = cdist(as_dense(X), as_dense(X))

@@ -1,4 +1,4 @@
-"""Gaps and scale of columns, against scikit-learn's transformers."""
+"""Compare imputation and scaling of columns with scikit-learn's transformers."""
 
 import dask.array as da
 import numpy as np
@@ -17,14 +17,14 @@ from dmo.selection import sweep
 RNG = np.random.default_rng(0)
 N, D = 300, 6
 WILD = RNG.normal(size=(N, D)) * 10.0 ** np.arange(-3, 3) + 5
-WILD[:, 3] = 7.0  # constant
+WILD[:, 3] = 7.0  # this column is constant
 Y = (RNG.random((N, 4)) < 0.3) | (WILD[:, :4] > 5)
 GAPS = np.where(RNG.random((N, D)) < 0.1, np.nan, WILD)
 SCALERS = {"standard": StandardScaler(), "maxabs": MaxAbsScaler(), "l2": Normalizer(), "none": "passthrough"}
 
 
 def prepared(X, X2, scale="none", impute=None):
-    """Training and new rows as an estimator gets them."""
+    """Return the training rows and new rows after the preparation by an estimator."""
     model = KGHA(prepare=Prepare(scale=scale, impute=impute))
     return [np.asarray(check_views(model, part, reset)["x"][:]) for part, reset in ((X, True), (X2, False))]
 
@@ -54,7 +54,7 @@ def test_sparse_rows_stay_sparse_and_are_not_centered(scale):
 @pytest.mark.parametrize("lazy", [False, True])
 def test_gaps_are_filled_as_by_scikit_learn(fill, indicator, lazy):
     X = GAPS.copy()
-    X[:200, 2] = WILD[:200, 2]  # a column whose gaps begin after the training rows gets no indicator
+    X[:200, 2] = WILD[:200, 2]  # no indicator is added if only new rows have missing values
     given = [da.from_array(part, chunks=(70, -1)) if lazy else part for part in (X[:200], X[200:])]
     found = prepared(*given, "none", fill + "+indicator" * indicator)
     how = {"strategy": "constant", "fill_value": 0.0} if fill == "zero" else {"strategy": fill}
@@ -76,7 +76,7 @@ def test_a_view_is_standardized_by_itself_where_its_columns_are_far_apart():
         "wild": "standard",
         "sparse": "maxabs",
     }
-    for kernel in ("l2-rbf", "chi2", "hellinger-rbf", "precomputed", "cosine"):  # these take rows as they are
+    for kernel in ("l2-rbf", "chi2", "hellinger-rbf", "precomputed", "cosine"):  # these kernels use unscaled rows
         model = MultiViewRidge(kernel)
         check_views(model, np.abs(WILD), True)
         assert not model.preparations_
@@ -158,7 +158,7 @@ def test_samples_that_a_view_lacks_say_nothing_of_its_scale():
 
 
 COUNTS = RNG.integers(0, 4, N)
-HUGE = np.where((COUNTS == 0)[:, None], 1e3 * GAPS, GAPS)  # rows of weight 0 change every statistic if they count
+HUGE = np.where((COUNTS == 0)[:, None], 1e3 * GAPS, GAPS)  # rows of weight 0 must not affect the statistics
 FORMS = {
     "array": lambda X, path: X,
     "float32": lambda X, path: X.astype(np.float32),
@@ -173,7 +173,8 @@ FORMS = {
 @pytest.mark.parametrize("scale", ["standard", "maxabs"])
 def test_preparation_of_weighted_rows_is_that_of_repeated_rows(scale, fill, form, tmp_path):
     X = np.where(HUGE > 0, HUGE, 0.0) if form == "sparse" else HUGE.copy()
-    X[:, 1] = np.where(COUNTS > 0, WILD[:, 1], np.nan)  # missing only in rows of weight 0: no indicator
+    # No indicator, because only rows of weight 0 have missing values.
+    X[:, 1] = np.where(COUNTS > 0, WILD[:, 1], np.nan)
     X = X.astype(np.float32).astype(np.float64)
     if form == "memory map":
         np.save(tmp_path / "x.npy", X)
@@ -185,7 +186,7 @@ def test_preparation_of_weighted_rows_is_that_of_repeated_rows(scale, fill, form
     oracle = make_pipeline(SimpleImputer(**how, add_indicator=True), by).fit(repeated)
     found = prepare_views(model, check_raw_views(model, WILD[:30], False), False)["x"][:]
     assert 1 not in model.preparations_["x"].marked
-    digits = 1e-5 if form == "float32" else 1e-9  # a pass over float32 rows reads filled cells as float32
+    digits = 1e-5 if form == "float32" else 1e-9  # imputed values of float32 rows are rounded to float32
     np.testing.assert_allclose(found, oracle.transform(WILD[:30]), rtol=digits, atol=digits)
 
 
@@ -211,7 +212,7 @@ def test_automatic_scale_ignores_rows_of_weight_zero(form):
 def test_automatic_scale_counts_rows_by_weight():
     first = np.arange(40) < 4
     X = np.column_stack([RNG.normal(size=40), *(np.where(first, RNG.normal(size=40) * 500, 0.0) for _ in range(3))])
-    often = np.where(first, 40, 1)  # most entries are zeros, unless the first rows count more
+    often = np.where(first, 40, 1)  # without weights, most entries are zeros
     scales = []
     for rows, weights in ((X, {"x": often.astype(float)}), (np.repeat(X, often, axis=0), None), (X, None)):
         model = MultiViewRidge()

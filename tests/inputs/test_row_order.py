@@ -1,4 +1,4 @@
-"""Rows of tables are paired by their indices, rows of arrays by position."""
+"""Check that rows of tables are aligned by index and rows of arrays by position."""
 
 import logging
 from typing import Any
@@ -140,12 +140,13 @@ def test_indices_that_do_not_pair_rows_are_rejected(index, words):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (NAMES, pd.RangeIndex(N)),  # no index of its own
-        (OTHER + 3, pd.RangeIndex(N)),  # a part of a table beside a new one
-        (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # ids of another kind
-        (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),  # of another depth
+        (NAMES, pd.RangeIndex(N)),  # one table has a default index
+        (OTHER + 3, pd.RangeIndex(N)),  # one table is a subset with its old index
+        (NAMES, pd.Index([f"t{i}" for i in range(N)])),  # the tables have different identifiers
+        # The indices have different numbers of levels.
+        (pd.MultiIndex.from_product([range(N // 2), list("ab")]), NAMES),
         (NAMES, pd.MultiIndex.from_product([range(N // 2), list("ab")])),
-        (pd.Index(["s"] * N), pd.Index(["s"] * N)),  # equal
+        (pd.Index(["s"] * N), pd.Index(["s"] * N)),  # the indices are equal but not unique
     ],
     ids=["counted", "part", "disjoint", "levels", "other levels", "equal"],
 )
@@ -170,7 +171,7 @@ def test_an_index_that_only_counts_rows_pairs_them_with_a_warning():
         found = scores(moved)
     assert [warning.filename for warning in said] == [__file__]
     assert_allclose(found, scores(tables()), atol=1e-12)
-    by_position = given | {"y": moved["y"].reset_index(drop=True)}  # the advice
+    by_position = given | {"y": moved["y"].reset_index(drop=True)}  # the warning suggests this fix
     assert not np.allclose(scores(by_position), found)
 
 

@@ -1,4 +1,4 @@
-"""Kernels compared with scikit-learn, SciPy and brute force; bandwidths, precision, tiles, errors."""
+"""Compare kernels with scikit-learn, SciPy and brute force, and test bandwidths, precision, tiles and errors."""
 
 import json
 import pickle
@@ -40,7 +40,7 @@ from dmo.kernels import (
 )
 from dmo.kernels import pairs as bandwidths
 
-N, D = 200, 45  # N exceeds loops.WIDTH; D is not divisible by 4
+N, D = 200, 45  # N exceeds the block width of the loops, and D is not divisible by 4
 
 
 def histograms(n=N, d=D, seed=0, density=0.2):
@@ -72,7 +72,7 @@ def dense(X):
 
 
 def oracle(kernel, X, Y):
-    """Compute k(X, Y) in float64 with SciPy or scikit-learn."""
+    """Compute the kernel matrix of X and Y in float64 with SciPy or scikit-learn."""
     X, Y = dense(X).astype(np.float64), dense(Y).astype(np.float64)
     match kernel:
         case RBF():
@@ -170,7 +170,7 @@ def test_a_bandwidth_with_weights_is_that_of_repeated_rows(rule, X, monkeypatch)
     assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=1e-5)
     both = (RBF(rule) + 0.5 * RBF(rule)).fit(X, 0, weights)
     assert [kernel.bandwidth for kernel in both.kernels] == pytest.approx([expected] * 2, rel=1e-5)
-    if rule != "mean-fifth-neighbor":  # weights below 1 pair no row with itself, so their unit does not matter
+    if rule != "mean-fifth-neighbor":  # the scale of weights below 1 is arbitrary
         assert RBF(rule).fit(X, 0, weights / 4).bandwidth == pytest.approx(RBF(rule).fit(X, 0, weights / 900).bandwidth)
     monkeypatch.setattr(bandwidths, "SAMPLE", 120)
     assert RBF(rule).fit(X, 0, weights).bandwidth == pytest.approx(expected, rel=0.3)
@@ -276,7 +276,7 @@ def test_tile_writes_into_out_and_refuses_an_array_that_does_not_fit():
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 def test_wide_sparse_rows_are_never_made_dense(kernel):
-    n, d, each = 60, 4_000_000, 5  # dense rows would need 960 MB in float32, above the limits of this test
+    n, d, each = 60, 4_000_000, 5  # dense rows would need 960 MB in float32
     rng = np.random.default_rng(0)
     columns = rng.choice(200, (n, each)) * (d // 200)
     X = sp.csr_array((rng.random(n * each), columns.ravel(), np.arange(n + 1) * each), shape=(n, d))
@@ -555,10 +555,10 @@ def test_small_products_of_many_threads_have_blas_alone_and_give_its_threads_bac
     with threadpool_limits(2, user_api="blas"):
         before = threads.thread_count()
         with threads.single_blas():
-            assert threads.thread_count() == before  # only BLAS is limited, not loops and tasks
+            assert threads.thread_count() == before  # `single_blas` limits only BLAS
             assert all(library.num_threads == 1 for library in threads._blas().lib_controllers)
             inner = threads.in_threads(lambda _: threads.thread_count(), [0, 1, 2])
-            assert inner == [1, 1, 1]  # each task has a single thread
+            assert inner == [1, 1, 1]  # each task uses a single thread
             assert threads.thread_count() == before
         assert threads.thread_count() == before
         assert max(library.num_threads for library in threads._blas().lib_controllers) == before

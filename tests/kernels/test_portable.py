@@ -1,4 +1,4 @@
-"""Rows of other array libraries, tested with array_api_strict: tiles, factor rows, Gram matrices, a whole fit."""
+"""Use arrays of another library (array_api_strict) in tiles, factor rows, Gram matrices and fits."""
 
 import array_api_strict as strict
 import dask
@@ -26,8 +26,8 @@ def on_device():
 @pytest.mark.parametrize("name", [*KERNELS, *DISTANCES])
 def test_tiles_of_another_library_are_those_of_numpy(name, normalize):
     kernel = (KERNELS | DISTANCES)[name](normalize=normalize).fit(ROWS)
-    # Euclidean distances are computed from products, so the error between equal rows is the square root of float64's
-    # epsilon.
+    # Euclidean distances are computed from inner products, so that the error for equal rows is about the square root of
+    # the float64 epsilon.
     for dtype, atol in (("float32", 2e-6), ("float64", 1e-8 if kernel.pair == "l2" else 1e-13)):
         p, q = kernel.prepare(ROWS, dtype), kernel.prepare(strict.asarray(ROWS), dtype)
         K = kernel.tile(q[5:20], q)
@@ -98,7 +98,7 @@ def test_sums_of_a_fit_are_made_on_the_device(monkeypatch):
     matmul = strict.matmul
     monkeypatch.setattr(strict, "matmul", lambda a, b: seen.append(a.shape) or matmul(a, b))
     MultiViewRidge("rbf", approximation=Nystrom(rank=7), decoder=Scores(label_sets=False)).fit(ROWS, ROWS[:, :2] > 0.5)
-    assert (9, 40) in seen  # seven factor columns and two labels
+    assert (9, 40) in seen  # there are 40 rows with 7 factor columns and 2 labels
 
 
 @pytest.mark.parametrize("wanted", ["no_such_library", "array_api_strict:cuda"])

@@ -1,4 +1,4 @@
-"""Label kernels compared with scikit-learn's measures, manual counts and their definitions."""
+"""Compare label kernels with scikit-learn's measures, values computed by hand, and definitions."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def gram(kernel, outputs):
 @pytest.mark.parametrize("measure", ["jaccard", "dice"])
 def test_set_kernels_are_scikit_learns_distances(measure):
     wanted = 1 - pairwise_distances(Y.astype(bool), metric=measure)
-    some = Y.any(axis=1)  # scikit-learn has another convention for two empty sets
+    some = Y.any(axis=1)  # scikit-learn handles empty sets differently
     for outputs in (SETS, Y, scipy.sparse.csr_array(Y)):
         found = gram(SetKernel(measure), outputs)
         np.testing.assert_allclose(found[np.ix_(some, some)], wanted[np.ix_(some, some)], atol=1e-8)
@@ -40,7 +40,7 @@ def test_intersections_and_their_cosine():
 
 def test_sequences_count_common_substrings():
     plain = gram(SequenceKernel(2, normalize=False), ["abab", "ab", "c", ""])
-    # Numbers of substrings of up to two symbols: abab: a2 b2 ab2 ba1; ab: a1 b1 ab1
+    # The string "abab" contains the substrings a (2), b (2), ab (2) and ba (1), and "ab" contains a, b and ab.
     np.testing.assert_allclose(plain, [[13, 6, 0, 0], [6, 3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]], atol=1e-10)
     unit = gram(SequenceKernel(2), [list("abab"), ["a", "b"], ["c"]])
     assert unit[0, 1] == pytest.approx(6 / np.sqrt(13 * 3))
@@ -89,15 +89,15 @@ def test_parameters_are_checked():
 
 
 def drawn_hierarchy(rng, n_labels, share=0.12):
-    """Generate a random acyclic graph: the parents of each label, and the L x L ancestors from matrix powers."""
-    below = np.tril(rng.random((n_labels, n_labels)) < share, -1)  # index: [child, parent]
+    """Generate a random acyclic graph, and return the parents and the ancestors of each label."""
+    below = np.tril(rng.random((n_labels, n_labels)) < share, -1)  # entry [i, j] marks j as a parent of i
     above = np.linalg.matrix_power(np.eye(n_labels, dtype=int) + below, n_labels) > 0
     return {str(j): [str(p) for p in np.flatnonzero(below[j])] for j in range(n_labels)}, above
 
 
 def test_ancestors_are_those_of_the_powers_of_the_matrix_of_parents(tmp_path):
     tree, above = drawn_hierarchy(np.random.default_rng(0), 20)
-    some = [3, 18, 7, 11, 0, 15]  # paths may lead through ancestors that are not labels
+    some = [3, 18, 7, 11, 0, 15]  # some ancestors on paths are not labels
     expected = above[np.ix_(some, some)] & ~np.eye(6, dtype=bool)
     found = np.zeros((6, 6), bool)
     found[tuple(ancestor_pairs(tree, [str(j) for j in some]).T)] = True

@@ -1,4 +1,4 @@
-"""Label proximities compared with double loops over the published formulas."""
+"""Compare label proximities with double loops over the published formulas."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ EDGE = GRAPH.toarray() > 0
 
 
 def pairwise(rows: np.ndarray, measure: Callable[[np.ndarray, np.ndarray], float]) -> np.ndarray:
-    """Compute the measure for every pair of rows, or 0 if a row is empty."""
+    """Compute the measure for every pair of rows. Pairs with an empty row have the value 0."""
     found = [[measure(a, b) if a.any() and b.any() else 0.0 for b in rows] for a in rows]
     return np.array(found)
 
@@ -84,7 +84,7 @@ def test_scheme_2_is_its_formula(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gaussian", "local", "inverse", "spearman", "kendall"])
 def test_scheme_2_takes_every_feature_weight(name: str) -> None:
-    """[MOPE 7-9] and SciPy's correlations, computed on the first three right singular vectors of the labels."""
+    """Compare feature weights on the first three label coordinates with equations 7 to 9 of [MOPE] and SciPy."""
     Z = coordinates()[:, :3]
     D, squares = cdist(Z, Z), (Z**2).sum(axis=1)
     scales = np.sort(D, axis=1)[:, 7]
@@ -96,7 +96,7 @@ def test_scheme_2_takes_every_feature_weight(name: str) -> None:
             "local": lambda: np.exp(-(D**2) / np.outer(scales, scales)),
             "inverse": lambda: 1 / (0.4 + D**2 / np.maximum(squares[:, None] + squares, 1e-300)),
         }[name]()
-    else:  # correlations depend on the signs of the axes
+    else:  # align signs, because correlations depend on the signs of the axes
         Z, expected = Z * np.sign((label_coordinates(Y, 3) * Z).sum(axis=0)), np.zeros(D.shape)
         for i, j in zip(*np.nonzero(EDGE)):
             expected[i, j] = statistic(Z[i], Z[j]).statistic if Z[i].any() and Z[j].any() else 0
@@ -153,7 +153,7 @@ def test_classes_are_compared_by_their_features(rows: Any) -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
 def test_classes_are_compared_by_the_words_that_occur_in_them(make: Callable[[np.ndarray], Any]) -> None:
-    """Three classes contain the words {0, 1, 2} (documents 0 and 1), {0, 2} (document 0) and {3} (document 2)."""
+    """The documents of the three classes contain the words {0, 1, 2}, {0, 2} and {3}."""
     words = make(np.array([[2.0, 0.0, 1.0, 0.0], [-2.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 5.0]]))
     classes = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
     shared = {"cosine": 2 / np.sqrt(6), "tanimoto": 2 / 3, "jaccard": 2 / 3, "sorensen": 4 / 5}
@@ -164,19 +164,19 @@ def test_classes_are_compared_by_the_words_that_occur_in_them(make: Callable[[np
 
 
 THREE = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
-"""Labels of three samples: classes of 2, 2 and 1 samples."""
+"""Labels of three samples, whose classes contain 2, 2 and 1 samples."""
 PAIRS = scipy.sparse.csr_array(np.ones((3, 3)) - np.eye(3))
 
 
 def test_scaled_sorensen_by_hand() -> None:
-    """[MOPE 35]: samples 0 and 1 share class 0 (2 samples), 0 and 2 share class 1 (2 samples), 1 and 2 share none."""
+    """Check equation 35 of [MOPE]: samples 0 and 1 share a class, samples 0 and 2 share another, 1 and 2 share none."""
     expected = np.array([[0, 2 / 2 / 3, 2 / 2 / 4], [1 / 3, 0, 0], [1 / 4, 0, 0]])
     found = Proximity("bits", "scaled-sorensen").on(PAIRS, THREE).toarray()
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_minkowski_by_hand() -> None:
-    """[MOPE 40] for the coordinates (0, 1), (1, 1) and (0, 0): sums of differences 1, 1 and 2, tau = 2."""
+    """Check equation 40 of [MOPE] for the coordinates (0, 1), (1, 1) and (0, 0) with tau = 2."""
     Z = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     e = np.exp
     expected = np.array([[0, e(-0.5), e(-0.5)], [e(-0.5), 0, e(-1.0)], [e(-0.5), e(-1.0), 0]])
@@ -187,7 +187,7 @@ def test_minkowski_by_hand() -> None:
 
 
 def test_the_priority_and_its_generalization_by_hand() -> None:
-    """[MOPE 43] and its generalization: g = 1/4, w = 1/2, a = 1/2, b = 1, beta = 2 result in 1/2 / (1 + 1) = 1/4."""
+    """Check equation 43 of [MOPE] and its generalization, which yields 1/2 / (1 + 1) = 1/4 for the given values."""
     graph = scipy.sparse.csr_array(np.ones((3, 3)))
     G, W = graph * 0.25, graph * 0.5
     np.testing.assert_allclose(combine(G, W, a=0.5, b=1.0, beta=2.0).data, 0.25, rtol=1e-15)
@@ -232,7 +232,7 @@ def test_the_strongest_pairs_are_those_of_all(most: int, monkeypatch: pytest.Mon
         best = [j for j in np.argsort(-psi[i], kind="stable")[:4] if psi[i, j] > 0]
         assert found.indices[i].tolist() == best + [-1] * (4 - len(best))
         np.testing.assert_allclose(found.distances[i, : len(best)], -psi[i, best], rtol=1e-12)
-    assert (found.indices[7] == -1).all()  # this sample has no labels
+    assert (found.indices[7] == -1).all()  # sample 7 has no labels
 
 
 @pytest.mark.parametrize(

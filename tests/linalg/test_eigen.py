@@ -1,4 +1,4 @@
-"""Block Krylov with Rayleigh-Ritz compared with numpy.linalg.eigh and ARPACK."""
+"""Compare the block Krylov eigensolver with numpy.linalg.eigh and ARPACK."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ N = 80
 
 
 def with_spectrum(values: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Generate a symmetric matrix with these eigenvalues and random eigenvectors."""
+    """Generate a symmetric matrix with the given eigenvalues and random eigenvectors."""
     Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(values), len(values))))
     return (Q * values) @ Q.T
 
@@ -55,7 +55,7 @@ def test_the_algebraically_largest_pairs_are_those_of_eigh(name: str, columns: i
 
 
 class Inexact:
-    """Products with a matrix that have random errors of the largest allowed size."""
+    """Operator whose products have random errors of the largest allowed size."""
 
     def __init__(self, matrix: np.ndarray):
         self.matrix, self.rng, self.allowed = matrix, np.random.default_rng(0), list[float]()
@@ -70,7 +70,7 @@ class Inexact:
 
 
 def test_later_blocks_may_be_as_inexact_as_the_residuals_are_small() -> None:
-    """As in homogeneity analysis, start near the solution; its eigenvalues are well separated from the rest."""
+    """Start near the solution, with eigenvalues that are well separated from all others."""
     matrix = with_spectrum(np.r_[np.linspace(1, 0.99, 6), np.linspace(0.01, 0, N - 6)])
     near = np.linalg.eigh(matrix)[1][:, -8:] + 1e-3 * start(8)
     maps = Inexact(matrix)
@@ -82,12 +82,12 @@ def test_later_blocks_may_be_as_inexact_as_the_residuals_are_small() -> None:
 
 
 def test_images_of_inexact_blocks_are_recomputed_if_they_matter() -> None:
-    """If eigenvalues are crowded, small residuals do not imply that a new block has small coefficients."""
+    """If eigenvalues are close together, a new block can have large coefficients despite small residuals."""
     maps = Inexact(with_spectrum(SPECTRA["crowded"]))
     pairs = block_krylov(maps, start(6), 6, tol=1e-6, max_steps=100, loosen=maps.allowed.append)
     assert pairs.converged
     assert maps.residuals(pairs).max() <= 1e-6
-    assert max(maps.allowed) > 1e-5  # inexact products were allowed
+    assert max(maps.allowed) > 1e-5  # the solver allows inexact products
     assert maps.allowed[-1] < 1e-6
 
 
@@ -101,7 +101,7 @@ def test_pairs_of_a_product_have_length_1_whatever_product_they_are_orthogonal_i
 
 
 def limit_basis(patch: pytest.MonkeyPatch, columns: int) -> None:
-    """Restart the basis if it has more than this number of columns in addition to the requested ones."""
+    """Limit the number of additional basis columns, above which the eigensolver restarts."""
     patch.setattr("dmo.linalg.eigen._BLOCKS", 0)
     patch.setattr("dmo.linalg.eigen._COLUMNS", columns)
 

@@ -1,4 +1,4 @@
-"""A contract for all operators: each test runs on every case and compares it with a dense matrix and SciPy."""
+"""Compare every operator with a dense matrix and SciPy."""
 
 from typing import Any
 
@@ -201,7 +201,7 @@ def test_the_oracle_itself_centers_a_sum_like_a_sum_of_centered() -> None:
 
 @pytest.mark.parametrize("kinds", ["bb", "bB", "Bb", "BB", "bd", "Db", "dD", "bBd"])
 def test_stacked_factors_multiply_as_their_arrays_do(kinds):
-    """Factors are blocks (b) or dense (d); uppercase letters are centered. Compare Gram matrix, products and rows."""
+    """Compare stacked factors with arrays. Factors are block-sparse (b) or dense (d), and centered if uppercase."""
     rng = np.random.default_rng(0)
     parts, arrays = [], []
     for kind in kinds:
@@ -225,7 +225,7 @@ def test_stacked_factors_multiply_as_their_arrays_do(kinds):
 
 @pytest.mark.parametrize("center", [True, False])
 def test_weights_scale_both_sides_of_a_kernel_that_is_less_its_weighted_means(center):
-    """Compute R (I - 1 w'/sum w) A (I - w 1'/sum w) R by brute force, with R = diag(w)^1/2."""
+    """Compare a weighted operator with the product R (I - 1 w'/sum w) A (I - w 1'/sum w) R for R = diag(w)^1/2."""
     rng = np.random.default_rng(0)
     F, w = rng.standard_normal((9, 4)), rng.random(9) + 0.1
     less = np.eye(9) - np.outer(np.ones(9), w) / w.sum() if center else np.eye(9)
@@ -248,7 +248,7 @@ def test_columns_that_are_constant_but_for_rounding_are_zero_once_centered_and_n
     X = np.random.default_rng(0).standard_normal((300, 4))
     X[:, 1:3] = 1000 / 7
     X[::2, 1] = np.nextafter(1000 / 7, 1000)
-    X[-1, 2] += 1e-4  # outside the first rows, which are checked for constant columns first
+    X[-1, 2] += 1e-4  # the first rows alone would look constant
     found = CenteredRows.of(X, True).rows(slice(None))
     assert not found[:, 1].any()
     assert_allclose(np.delete(found, 1, axis=1), np.delete(X - X.mean(axis=0), 1, axis=1), atol=1e-9)

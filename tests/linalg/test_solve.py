@@ -1,4 +1,4 @@
-"""Solutions of (A + c I) X = B by every method, compared with numpy.linalg.solve on the dense matrix."""
+"""Compare the solutions of (A + c I) X = B by every method with numpy.linalg.solve."""
 
 import logging
 from fractions import Fraction
@@ -25,11 +25,11 @@ from dmo.linalg.tall import orthonormalize
 RNG = np.random.default_rng(11)
 B = RNG.standard_normal((N, 5))
 METHODS: list[SolveMethod] = ["cholesky", "cg"]
-POSITIVE = [name for name in CASES if name != "scaled"]  # the factor of "scaled" is negative
+POSITIVE = [name for name in CASES if name != "scaled"]  # the case "scaled" is not positive semidefinite
 
 
 class Counted(Dense):
-    """Operator that counts products in its own precision and in float64, and records the number of columns of each."""
+    """Operator that counts its products by precision and records their numbers of columns."""
 
     def __init__(self, matrix: np.ndarray):
         super().__init__(matrix)
@@ -56,7 +56,7 @@ def conjugate(A: Operator, ridge: float, rank: int = 20, tol: float = 1e-8, prod
 
 @pytest.fixture(scope="module")
 def large() -> np.ndarray:
-    """Compute a float32 kernel of 400 points; its norm is about 10^5 times the smaller ridges below."""
+    """Compute a float32 kernel matrix of 400 points. Its norm is about 10^5 times the smaller ridges in these tests."""
     return gaussian(rows(400, 6, seed=3)).astype(np.float32)
 
 
@@ -85,7 +85,7 @@ def test_woodbury_is_numpys_solution(name: str, ridge: float) -> None:
     assert solution.method == "woodbury"
     matrix = operator.dense() + ridge * np.eye(N)
     assert true_residuals(matrix, 0.0, solution.value, B).max() < 1e-8 + 1e-13 / ridge
-    digits = 1e-8 + np.finfo(float).eps * np.linalg.cond(matrix)  # numpy.linalg.solve is not more accurate
+    digits = 1e-8 + np.finfo(float).eps * np.linalg.cond(matrix)  # numpy.linalg.solve has the same accuracy
     assert_allclose(solution.value, np.linalg.solve(matrix, B), atol=digits * np.abs(solution.value).max() + 1e-9)
 
 
@@ -358,7 +358,7 @@ def test_eigenpairs_solve_for_every_ridge_and_give_the_inverse_diagonal() -> Non
     matrix, spectrum = A.dense(), Spectrum(A)
     for ridge in (1e-3, 0.1, 10.0):
         solver, shifted = SpectralSolver(A, ridge, spectrum), matrix + ridge * np.eye(N)
-        for right in (B, B[:, ::-1]):  # the second block is not the cached one
+        for right in (B, B[:, ::-1]):  # only the first block is cached
             assert_allclose(solver.solve(right).value, scipy.linalg.solve(shifted, right), rtol=1e-7, atol=1e-9)
         assert_allclose(solver.inverse_diagonal(), np.diagonal(np.linalg.inv(shifted)), rtol=1e-9)
     with pytest.raises(IllConditioned, match="least eigenvalue is -1"):
@@ -371,7 +371,7 @@ def test_conjugate_gradients_have_no_inverse_diagonal() -> None:
 
 
 def chosen(A: Operator, ridge: float = 0.1, memory: float | None = None, **how: Any) -> str:
-    """Return the method that "auto" chooses if `memory` bytes are available for a factor."""
+    """Return the solver that method="auto" selects if a factor may use `memory` bytes."""
     with pytest.MonkeyPatch.context() as patch:
         if memory is not None:
             patch.setattr("dmo.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=2 * memory))
@@ -398,11 +398,9 @@ def test_auto_takes_the_cheaper_method_for_a_known_number_of_columns(caplog: Any
         assert chosen(easy, 1.0, columns=20) == "cg"
     assert "solve: cg for 3000 x 3000, ridge 1, 20 right-hand sides" in caplog.text
     assert chosen(easy, 1.0, columns=2000) == "cholesky"
-    assert (
-        chosen(easy, 1.0, columns=20, last=np.arange(1980)) == "mixed"
-    )  # CG would solve one column for each left-out row
+    assert chosen(easy, 1.0, columns=20, last=np.arange(1980)) == "mixed"  # CG would need a solve for each left-out row
     made = NystromPreconditioner.of(easy, 50, 0)
-    poor = NystromPreconditioner(made.basis, made.values * 1e6)  # this preconditioner leaves a large condition number
+    poor = NystromPreconditioner(made.basis, made.values * 1e6)
     assert chosen(easy, 1.0, columns=20, preconditioner=poor) == "mixed"
 
 
@@ -429,13 +427,13 @@ def test_small_columns_beside_large_ones_need_no_refinement() -> None:
 
 
 def test_the_price_of_a_factor_in_products_by_hand() -> None:
-    """At n = 3840, k = 64 and a single precision, n / (6 k) = 10; a preconditioner of rank r saves 4.5 r^2 / (n k)."""
+    """For n = 3840 and k = 64 columns, a factor costs as much as n / (6 k) = 10 products in the same precision."""
     rank = 256
     spared = 4.5 * rank**2 / (3840 * 64)
     cases: list[tuple[type, str, float]] = [
         (np.float64, "cholesky", 10.0),
-        (np.float32, "cholesky", 20.0),  # a float64 factor costs twice as much as a float32 product
-        (np.float32, "mixed", 10.0 + 4.0),  # a float32 factor, and two float64 products
+        (np.float32, "cholesky", 20.0),  # float64 doubles the cost of a factor
+        (np.float32, "mixed", 10.0 + 4.0),  # the refinement needs two float64 products
     ]
     for dtype, direct, products in cases:
         A: Any = SimpleNamespace(n=3840, dtype=np.dtype(dtype))
@@ -454,7 +452,7 @@ def test_no_preconditioner_that_costs_a_factor_is_made_to_choose_between_them(mo
     monkeypatch.setattr(NystromPreconditioner, "of", counted)
     hard = Dense(gaussian(rows(3000, 60)).astype(np.float32))
     assert chosen(hard, 0.05, columns=1) == "mixed"
-    # the first to choose a method, the second to remove the leading part before the factorization
+    # The first preconditioner selects a method, and the second removes the leading part before the factorization.
     assert made == [default_rank(3000) // 8, 32]
 
 
@@ -462,22 +460,22 @@ def test_auto_takes_a_float32_factor_for_few_columns_a_wide_tolerance_or_little_
     n = 6000
     sharp: Any = SimpleNamespace(n=n, dtype=np.dtype(np.float32), diagonal=lambda: np.ones(n))
     for columns, ridge, tol, method in (
-        (459, 0.09, 1e-6, "mixed"),  # at 460 columns, n / 6 - 2.5 * 32 - 2 * 460 = 0
+        (459, 0.09, 1e-6, "mixed"),  # both methods cost the same at 460 columns
         (461, 0.09, 1e-6, "cholesky"),
-        (None, 0.09, 1e-6, "cholesky"),  # None: many columns
-        (None, 0.11, 1e-6, "mixed"),  # solutions for many columns need not be refined
+        (None, 0.09, 1e-6, "cholesky"),  # None means many columns
+        (None, 0.11, 1e-6, "mixed"),  # many columns need no refinement
         (9999, 0.01, 1e-4, "mixed"),
     ):
         assert _direct_method(sharp, ridge, columns, tol) == method
     assert _spared(n, 460, True) == pytest.approx(0)
-    assert _spared(n, 1, False) == _spared(n, 32, False) == n / 6 - 80 - 64  # a few columns are refined
+    assert _spared(n, 1, False) == _spared(n, 32, False) == n / 6 - 80 - 64  # few columns are refined
     assert _spared(n, 200, False) == n / 6 - 320 + 200
     n = 400
     easy = Dense(gaussian(rows(n, 2)).astype(np.float32) + np.eye(n, dtype=np.float32))
     assert chosen(easy, method="direct") == chosen(easy) == "cholesky"
     assert chosen(easy, memory=8 * n * n - 1) == "mixed"
     assert chosen(easy, memory=4 * n * n - 1) == "cg"
-    assert chosen(easy, 1e-7 * n, memory=8 * n * n - 1) == "cg"  # the ridge is below the precision of a float32 factor
+    assert chosen(easy, 1e-7 * n, memory=8 * n * n - 1) == "cg"  # the ridge is too small for a float32 factor
 
 
 @pytest.mark.parametrize("ridge", [1.0, 1e-2, 1e-4])
@@ -492,7 +490,7 @@ def test_a_float32_factor_is_refined_to_the_residual_of_a_float64_one(large: np.
 
 
 def test_a_probe_of_sums_sees_every_column_as_its_residual_is(large: np.ndarray) -> None:
-    """The residuals are proportional to the norms of the solutions; then one of 60 columns is wrong."""
+    """Test residuals that are proportional to the norms of the solutions, and then an error in one of 60 columns."""
     A, rng = Dense(large.astype(np.float32)), np.random.default_rng(0)
     smooth = large @ (large @ rng.standard_normal((400, 30)))
     B = np.hstack([rng.standard_normal((400, 30)), smooth]) * np.geomspace(1e-9, 1e9, 60)
@@ -507,7 +505,7 @@ def test_a_probe_of_sums_sees_every_column_as_its_residual_is(large: np.ndarray)
 
 
 def test_a_leading_part_taken_out_spares_a_float32_factor_its_refinement() -> None:
-    """For a nearly constant kernel, plain float32 solutions have relative residuals of epsilon times 0.9 n / c."""
+    """Plain float32 solutions for a nearly constant kernel have relative residuals of about eps * 0.9 n / c."""
     n = 800
     K = 0.9 + 0.1 * gaussian(rows(n, 3))
     B, ridge = np.random.default_rng(0).standard_normal((n, 8)), 0.1
@@ -528,12 +526,12 @@ def test_a_float32_factor_refines_as_far_as_a_solve_asks(large: np.ndarray) -> N
     smoother = Smoother(factorize(A, 0.1, "mixed"), 0.1)
     exact = np.linalg.inv(large.astype(np.float64) + 0.1 * np.eye(400))
     smoother.loosen(1e-3)
-    for products in (1, 0, 0):  # the loss measured on the first solution also applies to the next ones
+    for products in (1, 0, 0):  # the first solve measures the loss of precision
         B, A.checks = np.linalg.qr(rng.standard_normal((400, 20)))[0], 0
         assert np.linalg.norm(smoother(B) - (B - 0.1 * exact @ B), axis=0).max() <= 1e-3
         assert A.checks == products
     B = rng.standard_normal((400, 20))
-    assert_allclose(smoother.dual(B), exact @ B, atol=1e-7)  # coefficients keep their accuracy
+    assert_allclose(smoother.dual(B), exact @ B, atol=1e-7)  # dual coefficients stay accurate
     assert A.checks > 1
 
 
@@ -551,7 +549,7 @@ def test_a_float32_factor_gives_the_inverse_diagonal_to_its_tolerance(large: np.
 def test_rows_put_last_keep_solutions_and_give_inverse_entries(
     large: np.ndarray, method: SolveMethod, loose: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows put last may be anywhere in the matrix, which is factorized by strips of 64 rows."""
+    """The matrix is factorized in strips of 64 rows, and the last rows of the factor can be any rows of the matrix."""
     monkeypatch.setattr("dmo.linalg.operators._STRIP_ENTRIES", 64 * 400)
     monkeypatch.setattr("dmo.linalg.solve._LOOSE", loose)
     A, B = Dense(large.astype(np.float32)).centered(), np.random.default_rng(0).standard_normal((400, 3))
@@ -568,7 +566,7 @@ def test_rows_put_last_keep_solutions_and_give_inverse_entries(
 def test_a_float32_factor_shares_the_array_of_a_lent_matrix(
     large: np.ndarray, ridge: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The matrix has 400 rows in strips of 64; a second factor of the same matrix gets its own array."""
+    """Factorize a matrix in strips of 64 rows. A second factor of the same matrix needs a separate array."""
     monkeypatch.setattr("dmo.linalg.operators._STRIP_ENTRIES", 64 * 400)
     B = np.random.default_rng(0).standard_normal((400, 3))
     alone, shared = (Dense(large.copy(), lends) for lends in (False, True))
@@ -586,7 +584,7 @@ def test_a_float32_factor_shares_the_array_of_a_lent_matrix(
 
 def test_a_useless_float32_factor_is_replaced_by_float64() -> None:
     spread = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
-    for smallest in (1e-9, 1e-12):  # the refinement stalls, or the factorization fails
+    for smallest in (1e-9, 1e-12):  # the refinement stalls or the factorization fails
         A = Dense((spread * np.geomspace(smallest, 1, 60)) @ spread.T)
         solver, B = factorize(A, smallest, "mixed", 1e-5), np.random.default_rng(1).standard_normal((60, 2))
         assert solver.solve(B).converged
@@ -637,7 +635,7 @@ def test_cholesky_in_place_is_numpy_s_whole_and_in_blocks(monkeypatch):
 
 
 def stacked_least_squares(F: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
-    """Solve (F'F + c I)^-1 F'B as the least squares problem [F; sqrt(c) I] W = [B; 0] with an SVD."""
+    """Compute (F'F + c I)^-1 F'B by an SVD of the stacked matrix [F; sqrt(c) I]."""
     d = F.shape[1]
     right = np.vstack([B, np.zeros((d, B.shape[1]))])
     return np.linalg.lstsq(np.vstack([F, np.sqrt(ridge) * np.eye(d)]), right, rcond=None)[0]
@@ -710,11 +708,11 @@ def test_small_systems_of_moments_are_refined_and_refused_where_rounding_hides_t
 
 
 def exact_solution(A: np.ndarray, ridge: float, b: np.ndarray) -> list[Fraction]:
-    """Compute (A + c I)^-1 b exactly, by elimination in rational arithmetic."""
+    """Compute (A + c I)^-1 b exactly by Gaussian elimination with fractions."""
     rows = [[Fraction(v) for v in [*row, right]] for row, right in zip(A.tolist(), b.tolist(), strict=True)]
     for i, row in enumerate(rows):
         row[i] += Fraction(ridge)
-    for i, row in enumerate(rows):  # no pivoting, because the matrix is positive definite
+    for i, row in enumerate(rows):  # positive definite matrices need no pivoting
         for other in rows[i + 1 :]:
             factor = other[i] / row[i]
             other[i:] = [v - factor * u for v, u in zip(other[i:], row[i:], strict=True)]
@@ -729,7 +727,7 @@ def exact_solution(A: np.ndarray, ridge: float, b: np.ndarray) -> list[Fraction]
 def test_the_residual_bounds_the_error_of_fitted_values_where_the_backward_error_does_not(
     method: SolveMethod, ridge: float
 ) -> None:
-    """Use the Hilbert matrix (condition number 1e16) with ridges down to a few units of its rounding error."""
+    """Solve with a Hilbert matrix of condition number 1e16, and with ridges close to its floating-point error."""
     A, b = scipy.linalg.hilbert(12), np.random.default_rng(0).standard_normal(12)
     exact = exact_solution(A, ridge, b)
     fitted = np.array([float(sum(Fraction(v) * x for v, x in zip(row, exact, strict=True))) for row in A.tolist()])
@@ -738,7 +736,7 @@ def test_the_residual_bounds_the_error_of_fitted_values_where_the_backward_error
     error = np.linalg.norm(A @ found.value - fitted) / np.linalg.norm(b)
     assert error <= 1.01 * found.residuals.max() + 1e-14
     np.testing.assert_allclose(found.value, [float(x) for x in exact], rtol=1e-14 / ridge)
-    # A solution that is wrong from the 8th digit on would pass a test of the backward error.
+    # A test of the backward error would accept a solution with only eight correct digits.
     wrong = found.value * (1 + 1e-8 * np.random.default_rng(1).standard_normal(12))
     r = b - A @ wrong - ridge * wrong
     backward = np.linalg.norm(r) / (np.linalg.norm(A, 2) * np.linalg.norm(wrong) + np.linalg.norm(b))
@@ -784,7 +782,7 @@ def test_values_may_be_less_exact_than_coefficients_and_cost_less() -> None:
         counts.append(len(A.widths))
         assert np.linalg.norm(error, axis=0).max() <= tol
     assert counts[0] < counts[1]
-    assert A.checks <= 3  # no products for a warm start: earlier solutions cannot help with an orthogonal block
+    assert A.checks <= 3  # an orthogonal block does not use a warm start
     smoother.loosen(1e-3)
     dual = smoother.dual(Q[:, :4])
     np.testing.assert_allclose(dual, np.linalg.solve(K + 0.1 * np.eye(300), Q[:, :4]), atol=1e-8)

@@ -1,4 +1,4 @@
-"""Tiles of a symmetric matrix in the client process and on a cluster: resident, recomputed, or read from a store."""
+"""Test resident, recomputed and stored tiles of a symmetric matrix in the client process and on a cluster."""
 
 import os
 import pickle
@@ -44,7 +44,7 @@ ORACLE = Dense(K)
 
 @dataclass
 class CountedTiles(ArrayTiles):
-    """Tiles that record the requested pairs."""
+    """Tiles that record the requested pairs of blocks."""
 
     asked: list[tuple[int, int]] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class CountedTiles(ArrayTiles):
 
 
 class RandomTiles(ArrayTiles):
-    """Tiles with new values at every call, which distinguishes stored tiles from recomputed ones."""
+    """Tiles with new values in every call, so that tests can distinguish stored tiles from recomputed tiles."""
 
     def tile(self, i: int, j: int) -> np.ndarray:
         shape = super().tile(i, j).shape
@@ -68,7 +68,7 @@ class BrokenTiles(ArrayTiles):
 
 
 class Spy:
-    """A client that records the submitted tasks."""
+    """Client that records the submitted tasks."""
 
     def __init__(self, client: Any):
         self._client = client
@@ -109,7 +109,7 @@ def kernel_store(folder: Path) -> Any:
 
 
 def resident_bytes(client: Any, A: Tiles) -> list[dict[str, int]]:
-    """Return the bytes of each group of tiles per worker; moved tasks leave copies of a group on several workers."""
+    """Return the bytes of each group of tiles on each worker. Several workers can have copies of the same group."""
     keys = [future.key for future in A._kept or []]
 
     def held(keys: list[str], dask_worker: Any) -> dict[str, int]:
@@ -119,7 +119,7 @@ def resident_bytes(client: Any, A: Tiles) -> list[dict[str, int]]:
 
 
 def check(A: Tiles) -> None:
-    """Compare every method of an operator with `ORACLE`."""
+    """Compare every method of an operator with its dense reference."""
     index = np.array([82, 5, 5, 19, 20])
     assert_allclose(A @ B, K @ B, atol=1e-12)
     assert_allclose(A.product(B[:, 0]), K @ B[:, 0], atol=1e-12)
@@ -215,11 +215,11 @@ def test_each_pair_of_blocks_is_computed_once_a_product_and_once_ever_when_resid
         assert source.asked == []
         A @ B
         A @ B
-        assert sorted(source.asked) == sorted(lower_pairs(N, BLOCK) * products)  # in any order of the threads
+        assert sorted(source.asked) == sorted(lower_pairs(N, BLOCK) * products)  # the order depends on the threads
 
 
 def test_columns_of_a_stored_kernel_come_from_the_features(tmp_path: Path) -> None:
-    """Every tile contains some of the requested columns, so reading them would mean reading the whole store."""
+    """Columns are computed from features, because reading the columns would require all tiles of the store."""
     source = CountedTiles(K, BLOCK)
     A = Tiles(source, dtype=np.float64, features=in_memory(tmp_path))
     index = np.array([45, 3, 17])
@@ -238,7 +238,7 @@ def test_a_tile_is_read_while_another_is_multiplied(monkeypatch: pytest.MonkeyPa
             return super().tile(i, j)
 
     class Waiting(np.ndarray):
-        """Right-hand side whose product waits until the second tile is requested."""
+        """Right-hand side whose first product waits until the second tile is requested."""
 
         def __rmatmul__(self, tile: np.ndarray) -> np.ndarray:
             assert asked.wait(20)
@@ -359,9 +359,9 @@ def test_a_product_that_cannot_fit_is_refused_with_both_numbers(client: Any) -> 
 
 
 def test_the_base_memory_of_a_worker_counts(client: Any) -> None:
-    """Python and its libraries need more memory than small products."""
+    """The base memory of Python and its libraries exceeds the memory of small products."""
     own = min(client.run(lambda: psutil.Process().memory_info().rss).values())
-    for _ in range(100):  # wait until heartbeats report that the data of earlier tests are released
+    for _ in range(100):  # wait until the workers have released earlier data
         found = Tiles(feature_tiles(), client).worker_bytes(3)
         if found > 0.5 * own:
             break
@@ -370,7 +370,7 @@ def test_the_base_memory_of_a_worker_counts(client: Any) -> None:
 
 
 def test_tiles_of_other_views_count() -> None:
-    """Tiles that other operators create later count as well."""
+    """The memory estimate includes tiles that other operators create later."""
     metrics = {"memory": 300 << 20, "managed_bytes": 0, "spilled_bytes": {"memory": 0, "disk": 0}}
     workers = {"w": {"memory_limit": 1 << 30, "metrics": metrics}}
     told: Any = SimpleNamespace(nthreads=lambda: {"w": 1}, scheduler_info=lambda n_workers: {"workers": workers})
@@ -422,7 +422,7 @@ def test_a_worker_killed_during_a_product_changes_nothing(client: Any, resident:
 
 HARD = Dense(K + np.diag(np.linspace(0.0, 1.0, N)))
 RIGHT = np.random.default_rng(6).standard_normal((N, 6)) * [1.0, 1.0, 0.0, 1e3, 1e-3, 1.0]
-RIGHT[:, 5] = RIGHT[:, 0]  # columns 0 and 5 are equal, and column 2 is zero
+RIGHT[:, 5] = RIGHT[:, 0]  # columns 0 and 5 are equal; column 2 is zero
 
 
 def search(A: Operator, products: int = 300) -> BlockCG:
@@ -462,10 +462,10 @@ def test_a_search_brings_no_tall_block_to_this_process(client: Any, monkeypatch:
 
     A = Tiles(feature_tiles(dtype=np.float64), Watched(client), dtype=np.float64)
     solver = search(A, 8)
-    assert max(brought) < N  # less than one number per row, although the preconditioner has four columns
+    assert max(brought) < N  # the client fetches less than one number per row
     brought.clear()
     assert solver.solve(RIGHT[:, [0, 1]]).iterations == 8
-    # Only the final solution has a number for every row.
+    # Only the final solution has values for every row.
     assert max(brought[:-2]) < N // 2 <= max(brought[-2:])
 
 
@@ -487,7 +487,7 @@ def test_a_step_of_a_search_takes_a_dozen_tasks_a_worker(client: Any, monkeypatc
 def test_a_worker_killed_during_a_search_changes_nothing(
     client: Any, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search resumes from the last copy in the client process."""
+    """A search resumes from the last copy of its state in the client process."""
     monkeypatch.setattr(dmo.linalg.tiles, "_WORTH", 0)
     counted = tmp_path / "calls"
     found = search(Tiles(CountingTiles(HARD.matrix, 20, str(counted), calls), client, dtype=np.float64)).solve(RIGHT)
@@ -498,7 +498,7 @@ def test_a_worker_killed_during_a_search_changes_nothing(
 
 @dataclass
 class CountingTiles(ArrayTiles):
-    """Tiles that kill their worker process once, when `last` tiles have been computed."""
+    """Tiles that kill their worker process once, after `last` tiles have been computed."""
 
     counted: str
     last: int
@@ -529,7 +529,7 @@ class KillingTiles(ArrayTiles):
 
 @dataclass
 class SlowTiles(ArrayTiles):
-    """Tiles that all need the same time and are counted on the worker that computes them."""
+    """Tiles with equal computation times that count the tiles of each worker."""
 
     def tile(self, i: int, j: int) -> np.ndarray:
         time.sleep(0.02)
@@ -546,7 +546,7 @@ def test_workers_that_come_between_two_products_get_their_share(resident: bool) 
         return found
 
     def even(counts: list[int], groups: int) -> bool:
-        """Return whether all counts are within one group of the mean; workers become free in any order."""
+        """Return whether every worker computes the mean number of tiles, plus or minus one group."""
         share, group = sum(counts) / len(counts), -(-sum(counts) // groups)
         return all(abs(count - share) <= group for count in counts)
 

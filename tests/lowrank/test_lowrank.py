@@ -1,4 +1,4 @@
-"""Low-rank kernels: landmarks, Nystrom, MEKA, block-sparse rows, their operators and solves."""
+"""Test landmarks, Nystrom, MEKA, block-sparse rows, and operators and solvers for low-rank kernels."""
 
 import pickle
 import tracemalloc
@@ -34,7 +34,7 @@ from dmo.lowrank.sampling import _drawn, error_rows, learning_rows
 
 
 def clustered(n: int, d: int = 20, seed: int = 0) -> np.ndarray:
-    """Generate nonnegative noisy rows near a curved surface around twenty centers, some of them rare."""
+    """Generate nonnegative noisy rows near a curved surface with twenty clusters of unequal size."""
     fixed, rng = np.random.default_rng(7), np.random.default_rng(seed)
     centers, slopes = 2 * fixed.standard_normal((20, 4)), fixed.standard_normal((4, d)) / 2
     share = np.arange(1, 21) ** -1.5
@@ -59,7 +59,7 @@ def product(feature_map: FeatureMap, rows: np.ndarray = X) -> np.ndarray:
 
 
 def sequential(A: np.ndarray, rank: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the factor of randomly pivoted Cholesky with one pivot at a time (Chen et al. 2025, algorithm 2.1)."""
+    """Compute the factor of randomly pivoted Cholesky with one pivot at a time (Algorithm 2.1 of Chen et al., 2025)."""
     residual, F = np.diag(A).copy(), np.zeros((len(A), rank))
     for i in range(rank):
         pivot = rng.choice(len(A), p=residual / residual.sum())
@@ -113,7 +113,7 @@ def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_feat
     rng = np.random.default_rng(0)
     groups = np.concatenate(
         [np.zeros(1400, int), np.repeat(np.arange(1, 16), 4)]
-    )  # 15 groups of 4 rows and one large group
+    )  # there are 15 groups of 4 rows and one large group
     wide = rng.standard_normal((16, 1500))[groups] + 0.02 * rng.standard_normal((len(groups), 1500))
     wide[:, 900:] = 0.0
     rows, kernel = (scipy.sparse.csr_array(wide) if sparse else wide), RBF(bandwidth=12.0).fit(wide)
@@ -132,9 +132,9 @@ def test_pivots_among_rows_of_few_sums_find_small_groups_as_those_among_all_feat
         Z = Z.toarray() if sparse else Z
         assert len(Z) == 60
         nearest = ((Z[:, None, :900] - wide[None, 1400::4, :900]) ** 2).sum(axis=2).min(axis=0)
-        assert (nearest < 500).all()  # squared distances are 1 within a group and 1800 between groups
+        assert (nearest < 500).all()  # squared distances are about 1 within groups and 1800 between groups
     alone = choose_landmarks(Linear(), rows, 60, "rpcholesky", np.random.default_rng(0))
-    assert alone.shape == (60, 1500)  # raw rows instead of sums
+    assert alone.shape == (60, 1500)  # landmarks are raw rows, not sums
 
 
 def test_sums_of_features_are_the_same_of_dense_and_sparse_rows_and_keep_distances():
@@ -146,7 +146,7 @@ def test_sums_of_features_are_the_same_of_dense_and_sparse_rows_and_keep_distanc
     np.testing.assert_allclose(pdist(dense.values), pdist(rows), rtol=0.3)
     one = _sketch(RBF(bandwidth=1.0), np.eye(1100, dtype=np.float32), np.random.default_rng(1)).values
     assert (np.abs(one).sum(axis=1) == 1).all()
-    assert np.abs(one).sum(axis=0).max() <= 5  # 1100 features in rounds of 256
+    assert np.abs(one).sum(axis=0).max() <= 5  # 1100 features share 256 sums
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -164,7 +164,7 @@ def test_bandwidths_of_groups_of_rows_are_that_of_all():
     fitted = nystrom("rbf", rows, 5, random_state=0).kernel
     assert fitted.bandwidth == pytest.approx(pdist(rows).mean(), rel=0.03)
     rows = rows[:1024]
-    rows[::4] = 1.0  # a group of equal rows
+    rows[::4] = 1.0  # a quarter of the rows is equal
     assert nystrom("rbf", rows, 5, random_state=0).kernel.bandwidth == pytest.approx(pdist(rows).mean(), rel=1e-5)
 
 
@@ -179,7 +179,7 @@ def test_inverse_roots_skip_dependent_rows(rank):
 
 
 def test_pivots_that_sums_do_not_have_are_looked_for_among_the_rows():
-    rows = scipy.sparse.csr_array(np.eye(700, 1500))  # many of the 1500 features share one of the 256 sums
+    rows = scipy.sparse.csr_array(np.eye(700, 1500))  # the 1500 features share 256 sums
     found = choose_landmarks(RBF(bandwidth=1.0), rows, 700, "rpcholesky", np.random.default_rng(0))
     assert sorted(found.indices) == list(range(700))
 
@@ -246,8 +246,9 @@ def test_float32_factor_rows_are_accurate():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rows", [1, 37])
 def test_new_rows_are_mapped_as_training_rows_in_any_batches(rows, dtype):
-    # The order of BLAS sums depends on the other rows, and a factor divides kernel values (at most 1) by roots of
-    # pivots.
+    # The order of BLAS sums depends on the number of rows, and a factor divides kernel values (at most 1) by square
+    # roots
+    # of pivots, which amplifies the rounding errors.
     digits = np.finfo(dtype).eps / np.sqrt(cut_off(np.dtype(dtype))[0])
     for found in (nystrom(WIDE, X, 60, random_state=0, dtype=dtype), meka(WIDE, X, 4, 20, random_state=0, dtype=dtype)):
         whole = found(X)
@@ -285,7 +286,7 @@ def test_of_many_rows_a_sample_is_fitted():
 
 
 class Counting:
-    """A row source that is read by slices and counts the rows it returned."""
+    """Row source that supports slices and counts the rows that are read."""
 
     def __init__(self, X: np.ndarray):
         self.X, self.shape, self.dtype, self.given = X, X.shape, X.dtype, 0
@@ -374,7 +375,7 @@ def test_rows_of_the_error_are_drawn_without_a_list_of_all_rows():
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     assert len(np.unique(rows)) == len(rows)
-    for n in (1, 100, 256):  # few rows: every row is used once
+    for n in (1, 100, 256):  # of few rows, every row is used once
         np.testing.assert_array_equal(error_rows(n, 0), np.arange(n))
     probes = np.random.default_rng(0).permutation(256)[:100]
     np.testing.assert_array_equal(
@@ -429,7 +430,7 @@ def test_projected_links_are_semidefinite_and_the_best_for_their_basis(basis, wi
     np.testing.assert_allclose(W.T @ W, np.eye(W.shape[1]), atol=1e-6)
     np.testing.assert_allclose(
         L, W.T @ K[width] @ W, atol=1e-6 * len(X)
-    )  # the least squares solution, because W is orthonormal
+    )  # this is the least squares solution, because W is orthonormal
     approximation = product(found)
     assert np.linalg.eigvalsh(approximation)[0] > -1e-10 * len(X)
     values = np.linalg.eigvalsh(K[width])
@@ -491,11 +492,11 @@ def test_clusters_with_fewer_rows_than_their_rank_give_what_they_have():
 
 
 def test_bases_extend_to_rows_that_were_not_fitted():
-    """With as many landmarks as rows in a cluster, a basis fitted only to them reaches |f(x)|^2 = 30 elsewhere."""
+    """A basis that is fitted only to the landmarks has squared norms of factor rows up to 30 at other rows."""
     for seed in range(3):
         F = meka(NARROW, X, 5, 30, random_state=seed, fit_rows=400)(NEW).astype(np.float64)
         assert relative(NARROW(NEW, dtype=np.float64), F @ F.T) < 0.3
-        assert np.einsum("ij,ij->i", F, F).max() < 3  # k(x, x) = 1
+        assert np.einsum("ij,ij->i", F, F).max() < 3  # the exact value k(x, x) is 1
 
 
 def test_new_rows_of_meka_follow_the_kernel():

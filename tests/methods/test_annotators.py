@@ -1,4 +1,4 @@
-"""Estimators with decoders, votes of neighbors and TagProp: held-out scores are those of as many fits; nothing leaks."""
+"""Compare the out-of-fold scores of annotators with refits that exclude the held-out samples."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ EXACT = Exact(precision="float64")
 
 
 def drawn(n=60, seed=0):
-    """Two views of histograms, labels that depend on both."""
+    """Return two views of histograms, and labels that depend on both views."""
     rng = np.random.default_rng(seed)
     views = {"a": rng.gamma(0.5, 1.0, (n, 9)), "b": rng.gamma(0.5, 1.0, (n, 5))}
     lift = np.hstack([views["a"][:, :3], views["b"][:, :3]])
@@ -65,7 +65,7 @@ def test_held_out_scores_of_a_ridge_are_those_of_as_many_fits(name, approximatio
     if approximation == "low rank" and "product" in name:
         pytest.skip("a product of kernels has no low-rank form")
     engine = EXACT if approximation == "exact" else Nystrom(rank=60, precision="float64")
-    # kernels as the fit on all samples has them: bandwidths are not refitted without a sample
+    # Compute the kernels with the bandwidths of the full fit, because dmo does not refit bandwidths without a sample.
     known = MultiViewRidge(ridge=0.2, decoder=PooledCalibration(), approximation=engine, intercept=True, **RIDGES[name])
     known.fit(views, Y)
     shift = Y.mean(axis=0) if known.center else 0.0
@@ -87,7 +87,7 @@ def test_held_out_scores_of_a_ridge_are_those_of_as_many_fits(name, approximatio
 
 
 def gram_of(model, views):
-    """The kernel matrices of a fitted ridge's regressions, from their formulas."""
+    """Compute the kernel matrices of a fitted ridge regression from their formulas."""
     weights = model.view_weights_
     if model.kernel == "product":
         found = np.zeros((60, 60))
@@ -292,7 +292,7 @@ def test_kgha_of_a_product_of_distances_is_kgha_of_the_kernel_that_they_make():
 def test_two_pass_neighbors_are_what_brute_force_gives(same):
     views, Y = drawn(40)
     Y[:, 5] = 0
-    Y[7, 5] = 1  # a label that one sample carries
+    Y[7, 5] = 1  # only one sample has this label
     new = views if same else drawn(9, seed=1)[0]
     model = TwoPassKNN(
         {"a": "l1"}, weights={"a": 0.3, "b": 0.7}, n_neighbors=3, sharpness=5.0, decoder="probabilities"
@@ -362,7 +362,8 @@ def test_fasttag_is_the_fixed_point_of_the_papers_alternation():
     base = MultiViewRidge("linear", ridge=2.0, approximation=EXACT)
     model = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
     A, T = X - X.mean(axis=0), Y - Y.mean(axis=0)
-    P, Q = np.zeros((4, 4)), np.zeros((4, 4))  # moments by enumeration of all ways to drop labels
+    # Compute the moments by enumerating every subset of labels that dropout can keep.
+    P, Q = np.zeros((4, 4)), np.zeros((4, 4))
     for kept in np.ndindex(2, 2, 2, 2):
         share = 0.7 ** sum(kept) * 0.3 ** (4 - sum(kept))
         left = Y * np.array(kept)
@@ -375,7 +376,8 @@ def test_fasttag_is_the_fixed_point_of_the_papers_alternation():
     np.testing.assert_allclose(model._raw_scores({"x": X}), A @ W, atol=1e-6)
     again = FastTag(base, dropout=0.3, strength=1.5, rounds=2).fit(X, Y).enrichment_
     once = FastTag(base, dropout=0.3, strength=1.5).fit(X, Y)
-    assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3  # the second is learned from richer labels
+    # The second enrichment is learned from enriched labels, so it differs from the first.
+    assert np.abs(again - once.enrichment_ @ once.enrichment_).max() > 1e-3
     for wrong in (FastTag(KGHA()), FastTag(dropout=1.0)):
         with pytest.raises(UserError, match=r"needs a (MultiViewRidge|probability)"):
             wrong.fit(X, Y)
@@ -411,7 +413,7 @@ def test_jec_takes_no_more_neighbors_than_there_are_samples():
 @pytest.mark.parametrize("distance", ["l1", "l2", "chi2"])
 @pytest.mark.parametrize("model", [JEC, TagProp, TwoPassKNN])
 def test_equal_distances_are_equal_on_sparse_and_dense_rows(model, distance):
-    """Rows of few values, of which many are equally far from each other, and some are the same."""
+    """Integer rows contain many tied distances and some duplicate rows."""
     rng = np.random.default_rng(0)
     X, Y = rng.integers(0, 2, (120, 12)) * 1.0, (rng.random((120, 5)) < 0.3).astype(np.uint8)
     X[:, 0] = 1.0

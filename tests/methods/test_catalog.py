@@ -1,4 +1,4 @@
-"""The embeddings of the catalog, each against scikit-learn or against its formula on explicit n x n matrices."""
+"""Compare each embedding method with scikit-learn or with its formula on explicit n x n matrices."""
 
 import json
 
@@ -64,13 +64,13 @@ def reconstruction(k=K):
 
 
 def top(A, B=None, k=P, skip=0):
-    """Vectors of the algebraically largest eigenvalues, after the first `skip`, and these values."""
+    """Return the `k` largest eigenpairs of the pencil (A, B) after skipping the first `skip` pairs."""
     values, vectors = scipy.linalg.eigh(A, B)
     return vectors[:, ::-1][:, skip : skip + k], values[::-1][skip : skip + k]
 
 
 def same(model, wanted, values):
-    """A fitted projection against vectors of a d x d problem."""
+    """Compare a fitted projection with the eigenvectors of a d x d problem."""
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-7, atol=1e-12)
     assert angle(model.expansion_.coefficients, wanted) < 1e-5
 
@@ -90,7 +90,7 @@ def test_laplacian_eigenmaps_are_scikit_learns_spectral_embedding():
 def test_spectral_clusterings_are_their_matrices_eigenvectors(mode):
     W = graph(25, mode)
     Z, values = top(-lap(W), skip=1)
-    given = {"weight": W} if mode == "sum" else {"n_neighbors": 25, "adjacency": mode}  # weights of a graph are 1
+    given = {"weight": W} if mode == "sum" else {"n_neighbors": 25, "adjacency": mode}  # edges have weight 1
     found = fitted("usc", **given)
     assert angle(found.embedding_, Z) < 1e-5
     np.testing.assert_allclose(found.eigenvalues_, values, rtol=1e-8)
@@ -98,7 +98,8 @@ def test_spectral_clusterings_are_their_matrices_eigenvectors(mode):
     Z = top(half @ W @ half)[0]
     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
     found = fitted("nsc", **given).embedding_
-    np.testing.assert_allclose(found @ found.T, Z @ Z.T, atol=1e-8)  # rows of length 1, whatever the basis
+    # Z Z' does not depend on a rotation of the embedding Z.
+    np.testing.assert_allclose(found @ found.T, Z @ Z.T, atol=1e-8)
 
 
 def test_multidimensional_scaling_is_scikit_learns():
@@ -139,13 +140,13 @@ def test_sparse_solvers_find_what_the_dense_one_finds(monkeypatch):
     roll = make_swiss_roll(400, random_state=0)[0]
     dense = [made(TraceEmbedding, name, n_components=2, **more).fit(roll) for name, more in names]
     monkeypatch.setattr(solvers, "DENSE", 10)
-    for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # Lanczos; shift and invert; LOBPCG
+    for restarts, most in ((1000, 10), (1, 10**9), (1, 10)):  # these limits select Lanczos, shift-invert and LOBPCG
         monkeypatch.setattr(solvers, "RESTARTS", restarts)
         monkeypatch.setattr(solvers, "FACTORED", most)
         last = restarts == 1 and most == 10
         for (name, more), reference in zip(names, dense):
             if name == "lle" and restarts == 1000:
-                continue  # its smallest eigenvalues lie below what plain Lanczos resolves
+                continue  # Lanczos cannot resolve the smallest eigenvalues of LLE
             found = made(TraceEmbedding, name, n_components=2, **more).fit(roll)
             np.testing.assert_allclose(found.eigenvalues_, reference.eigenvalues_, rtol=1e-3, atol=1e-9)
             assert angle(found.embedding_, reference.embedding_) < (0.1 if last else 1e-4), name
@@ -172,7 +173,7 @@ def test_tau_is_that_of_inverse_weights():
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("share", [0.9, 1.0])
 def test_a_share_of_the_variance_is_kept_by_pca_first(rows, make, share):
-    """PCA by scikit-learn, then the methods' formulas on its coordinates."""
+    """Reduce the rows with scikit-learn's PCA, then apply the formula of each method to the PCA coordinates."""
     pca = PCA(n_components=share if share < 1 else D, svd_solver="full").fit(rows)
     F = pca.transform(rows)
     assert F.shape[1] == (D if share == 1 else np.searchsorted(np.cumsum(pca.explained_variance_ratio_), share) + 1)
@@ -215,7 +216,7 @@ def test_discriminant_neighborhood_embedding_keeps_positive_eigenvalues():
     count = int((values > 0).sum())
     assert 0 < count < D
     same(fitted("dne", D, y, n_neighbors=K), vectors[:, :count], values[:count])
-    mixed = top(-0.5 * X.T @ lap(F) @ X - 0.5 * X.T @ lap(graph()) @ X, k=D)  # where all stay
+    mixed = top(-0.5 * X.T @ lap(F) @ X - 0.5 * X.T @ lap(graph()) @ X, k=D)  # a mix keeps all eigenvalues
     parts = {"supervised": "dne", "unsupervised": "olpp", "weight": "constant"}
     found = fitted("mix", D, y, n_neighbors=K, mixing=0.5, **parts)
     same(found, *mixed)
@@ -228,7 +229,7 @@ EYE = np.eye(D)
 
 
 def scatters_of_known():
-    """LFDA's and FDA's scatters, by loops over pairs of the labeled samples."""
+    """Compute the scatter matrices of LFDA and FDA with loops over pairs of labeled samples."""
     Xl, yl = X[KNOWN], y[KNOWN]
     n, Dl = len(yl), cdist(Xl, Xl)
     scale = np.array([np.sort(Dl[i][yl == yl[i]])[7] for i in range(n)])
@@ -264,9 +265,10 @@ def test_any_pair_of_methods_mixes():
 
 @pytest.mark.parametrize(("constraint", "values"), [("mixed", [2, 4 / 3, 2 / 3]), ("first", [1.5, 1, 0.5])])
 def test_constraints_mix_by_hand(constraint, values):
-    """[MOPE 44, 45] over three samples with X = I, lambda = 1/2: A = (diag(4, 2, 0) + 2 I) / 2 = diag(3, 2, 1).
+    """Check equations 44 and 45 of [MOPE] on three samples with X = I and lambda = 1/2.
 
-    The constraints are diag(1, 1, 1) + I and I: mixed 3/2 I, that of the first alone 2 I, of the projection I.
+    The objective matrix is A = (diag(4, 2, 0) + 2 I) / 2 = diag(3, 2, 1). The constraint matrix is 3/2 I for "mixed" and
+    2 I for "first".
     """
     first = TraceProblem(QuadraticForm(3, diagonal=np.array([4.0, 2, 0])), QuadraticForm(3, identity=1.0), center=False)
     second = TraceProblem(QuadraticForm(3, identity=2.0), center=False)
@@ -288,12 +290,14 @@ def test_the_constraint_of_a_mix_is_chosen():
 
 
 def supervised_pairs(ridge, share, shrinkage):
-    """(A, B) of the global supervised methods on the labeled samples (B None: P'P = I), written out; `share` of the labels."""
+    """Return the matrices (A, B) of each global supervised method on the labeled samples.
+    B is None if the constraint is P'P = I, and `share` is the weight of the labels.
+    """
     n = int(KNOWN.sum())
     Yl, Xl, Hl = ONE_HOT[KNOWN], X[KNOWN], np.eye(n) - 1 / n
     T, K = Hl @ Yl, Hl @ Xl @ Xl.T @ Hl
     KY, trace = T @ T.T, np.trace
-    S = Yl @ Yl.T / 20  # one label each, of 20 samples: the three expansions agree
+    S = Yl @ Yl.T / 20  # every label has 20 samples, so the three hypergraph expansions agree
     off = Yl @ Yl.T - np.diag(np.diag(Yl @ Yl.T))
     sums = off.sum(axis=1)
     Q = off + sums.sum() / ((n - 1) * (n - 2)) * (np.ones((n, n)) - np.eye(n))
@@ -318,7 +322,7 @@ def supervised_pairs(ridge, share, shrinkage):
 @pytest.mark.parametrize("name", supervised_pairs(1.0, 0.5, 0.5))
 @pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
 def test_every_global_supervised_method_mixes(name, make):
-    """[MOPE 44, 45] with lambda = 0.4: 0.4 of PCA on all samples and 0.6 of the method on those with labels."""
+    """Check equations 44 and 45 of [MOPE]: 0.4 times PCA on all samples plus 0.6 times a method on labeled samples."""
     A, B, c = supervised_pairs(0.5, 0.6, 0.3)[name]
     Xl = X[KNOWN]
     wanted = 0.6 * Xl.T @ A @ Xl + 0.4 * X.T @ H @ X
@@ -363,7 +367,6 @@ def test_every_unsupervised_method_mixes():
 
 @pytest.mark.slow
 def test_any_supervised_method_is_offered_with_any_unsupervised_one():
-    """Every one with two of the others: their equations are added by one function, whatever they are."""
     for i, supervised in enumerate(SUPERVISED):
         for j in (i, i + 5):
             unsupervised = [*UNSUPERVISED][j % len(UNSUPERVISED)]
@@ -390,7 +393,7 @@ def test_similarities_to_samples_take_the_place_of_features(name, seeds):
     width = next(iter(model.expansion_.kernel.kernels.values())).bandwidth
     R = np.exp(-cdist(X, points, "sqeuclidean") / (2 * width**2))
     assert R.shape == (N, N if seeds is None else 25)
-    if name == "mmc":  # the problem itself on these columns
+    if name == "mmc":  # solve the MMC problem on these columns
         Pl = PI[np.ix_(KNOWN, KNOWN)] * 30 / 20
         Rl = R[KNOWN]
         same(model, *top(Rl.T @ (2 * Pl - 1 / len(Rl) - np.eye(len(Rl))) @ Rl, k=2))
@@ -415,21 +418,21 @@ def test_plain_distances_are_relation_features(tmp_path):
 
 
 def test_the_ridge_of_cca_stands_on_the_features_alone_by_hand():
-    """[MOPE Table 1] X'X = diag(2, 6), X'Y = (1, 1), Y'Y = 2/3, ridge 2: 3/2 (1/(2 + 2) + 1/(6 + 2)) = 9/16."""
+    """Check the CCA eigenvalue 3/2 (1/(2 + 2) + 1/(6 + 2)) = 9/16 for X'X = diag(2, 6), X'Y = (1, 1) and ridge 2."""
     rows, labels = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]]), np.array([[1.0], [0.0], [0.0]])
     model = TraceEmbedding("cca", n_components=1, ridge=2.0).fit(rows, labels)
     np.testing.assert_allclose(model.eigenvalues_, [9 / 16], rtol=1e-12)
 
 
 def test_distances_of_three_points_by_hand():
-    """[MOPE 3.5, Table 1] of the points 0, 1, 2, the last of another class: R = [[0, 1, 2], [1, 0, 1], [2, 1, 0]], maximum
-    margin has A = [[1, 1, -1], [1, -1/3, -1], [-1, -1, 1]], of largest eigenvalue 8/3 at (3, 2, -3) / sqrt(22)."""
+    """Check MMC on the distances R = [[0, 1, 2], [1, 0, 1], [2, 1, 0]] of the points 0, 1 and 2 ([MOPE 3.5, Table 1]).
+    The matrix A = [[1, 1, -1], [1, -1/3, -1], [-1, -1, 1]] has its largest eigenvalue 8/3 at (3, 2, -3) / sqrt(22).
+    """
     model = TraceEmbedding("mmc", n_components=1, kernel="euclidean").fit(np.arange(3.0)[:, None], [0, 0, 1])
     np.testing.assert_allclose(model.eigenvalues_, [8 / 3], rtol=1e-12)
     found = model.transform([[0.0], [2.0]]) * np.sqrt(22)
-    np.testing.assert_allclose(
-        found * -np.sign(found[0]), [[-16 / 3], [20 / 3]], rtol=1e-12
-    )  # an eigenvector's sign is free
+    # Fix the sign of the coordinates, because the sign of an eigenvector is arbitrary.
+    np.testing.assert_allclose(found * -np.sign(found[0]), [[-16 / 3], [20 / 3]], rtol=1e-12)
 
 
 PROJECTED = [name for name, entry in METHODS.items() if not entry.direct and entry.family != "global"]
@@ -525,7 +528,7 @@ def test_the_command_prints_the_table():
         assert name in text
 
 
-# weights are a parameter of fit since the global methods take them; methods on neighbors refuse them in a sentence
+# `fit` accepts `sample_weight`, because the global methods use it. Methods on neighbors reject the parameter.
 UNWEIGHTED = dict.fromkeys(
     (
         "check_sample_weights_list",
@@ -534,7 +537,7 @@ UNWEIGHTED = dict.fromkeys(
         "check_sample_weight_equivalence_on_sparse_data",
         "check_classifiers_one_label_sample_weights",
     ),
-    "methods on neighbors take no sample_weight",
+    "methods on neighbors do not support sample_weight",
 )
 
 

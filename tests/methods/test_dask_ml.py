@@ -1,4 +1,4 @@
-"""dask-ml at the border: its wrappers around dmo's estimators, on dask arrays."""
+"""Use dmo estimators inside the wrappers of dask-ml, with dask arrays as input."""
 
 import warnings
 from typing import Any
@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from dmo import KGHA, MORP, MultiViewRidge, Nystrom, Views
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of dask-ml's own imports
+    warnings.simplefilter("ignore")  # dask-ml warns when it is imported
     pytest.importorskip("dask_ml", reason="dask-ml is not installed")
     from dask_ml.decomposition import PCA, TruncatedSVD
     from dask_ml.model_selection import GridSearchCV, HyperbandSearchCV, RandomizedSearchCV, train_test_split
@@ -36,12 +36,12 @@ def test_parallel_post_fit_transforms_and_scores_block_by_block() -> None:
 
 def test_scores_of_several_labels_come_by_blocks() -> None:
     plain = MultiViewRidge("rbf").fit(X, Y)
-    meta = np.zeros((0, 3), plain.predict(X).dtype)  # without it dask-ml takes one label, and fails
+    meta = np.zeros((0, 3), plain.predict(X).dtype)  # without `predict_meta`, dask-ml assumes a single label and fails
     wrapped = ParallelPostFit(MultiViewRidge("rbf"), predict_meta=meta).fit(X, Y)
     found = wrapped.predict(LAZY)
     np.testing.assert_array_equal(np.concatenate([block.compute() for block in found.blocks]), plain.predict(X))
     with pytest.raises(ValueError, match="could not broadcast"):
-        np.asarray(found)  # dask-ml gives the blocks one dimension
+        np.asarray(found)  # dask-ml declares one-dimensional blocks
 
 
 def test_a_dask_scaler_goes_before_an_estimator() -> None:
@@ -59,7 +59,7 @@ def test_a_grid_search_finds_what_scikit_learns_finds() -> None:
     expected = Plain(MultiViewRidge("rbf"), grid, cv=3).fit(X, Y)
     assert found.best_params_ == expected.best_params_
     np.testing.assert_allclose(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
-    assert len(set(expected.cv_results_["mean_test_score"])) == 3  # with three labels F1 of the best five never differs
+    assert len(set(expected.cv_results_["mean_test_score"])) == 3  # three labels cannot change F1@5
 
 
 @pytest.mark.parametrize("before", [MinMaxScaler(), RobustScaler(), QuantileTransformer(n_quantiles=50)], ids=repr)
@@ -105,7 +105,7 @@ def test_what_a_wrapper_does_ours_do_by_themselves(model: Any) -> None:
     wrapped = ParallelPostFit(fitted).transform(LAZY)
     assert fitted.transform(LAZY).chunks[0] == wrapped.chunks[0]
     assert fitted.transform(LAZY).shape == (120, 2)
-    assert wrapped.shape == (120, 6)  # dask-ml takes the columns of X for those of the result
+    assert wrapped.shape == (120, 6)  # dask-ml wrongly declares as many result columns as X has
     np.testing.assert_allclose(fitted.transform(LAZY).compute(), wrapped.compute())
 
 
@@ -124,7 +124,7 @@ def test_hyperband_searches(model: Any, client: Any) -> None:
         )
 
 
-@pytest.mark.xfail(reason="dask-ml's Incremental gives blocks of y without their columns", strict=True)
+@pytest.mark.xfail(reason="dask-ml's Incremental passes blocks of y without their columns", strict=True)
 def test_incremental_learns_labels() -> None:
     targets = da.from_array(Y, chunks=(30, 3))
     found = Incremental(COUNTERPART).fit(LAZY, targets)

@@ -1,4 +1,4 @@
-"""The estimators' contract: scikit-learn's checks, containers, models on disk, and the sentence each bad input gets."""
+"""Test the estimator contract: scikit-learn's checks, input containers, saved models and error messages."""
 
 import re
 import weakref
@@ -79,7 +79,7 @@ def failing(model):
 @checked_by_scikit_learn(
     [
         KGHA(RBF(1.0), solver=Solver(tol=1e-10)),
-        # to rounding: a bandwidth that is learned takes distances of repeated rows as 1e-8, the roots of roundings, not as 0
+        # Use a fixed bandwidth. A learned bandwidth would include distances of 1e-8 between repeated rows instead of 0.
         MultiViewRidge(RBF(1.0)),
         MultiViewRidge(RBF(1.0), decoder="probabilities"),
         JEC(),
@@ -153,7 +153,7 @@ def test_predict_assigns_top_labels_or_classes():
         model.predict(VIEWS, top=7)
 
 
-UNSEEN = np.insert(LABELS, [0, 4], 0, axis=1)  # labels 0 and 5 have no training sample
+UNSEEN = np.insert(LABELS, [0, 4], 0, axis=1)  # labels 0 and 5 never occur in training
 
 ANNOTATORS = {
     "KGHA": KGHA(n_components=3),
@@ -178,7 +178,7 @@ def test_a_label_without_a_training_sample_ranks_last(case):
     unseen = [0, 5]
     assert (scores[:, unseen].max(axis=1) < np.delete(scores, unseen, axis=1).min(axis=1)).all()
     assert np.isfinite(scores).all()
-    assert np.ptp(scores[:, unseen]) == 0  # no sample above another
+    assert np.ptp(scores[:, unseen]) == 0  # all samples have equal scores
     assert model.n_seen_labels_ == 6
     if hasattr(model, "predict"):
         assert not model.predict(X, top=8)[:, unseen].any()
@@ -222,7 +222,7 @@ def test_two_classes_have_one_score_as_in_scikit_learn(model, tmp_path):
 def test_scikit_learn_s_tools_for_classifiers_take_ours():
     X, y = VIEWS["gist"], TWO
     folds = StratifiedKFold(5)
-    aucs = cross_val_score(MultiViewRidge(), X, y, scoring="roc_auc")  # stratified by itself
+    aucs = cross_val_score(MultiViewRidge(), X, y, scoring="roc_auc")  # stratified by default
     np.testing.assert_array_equal(aucs, cross_val_score(MultiViewRidge(), X, y, scoring="roc_auc", cv=folds))
     assert aucs.mean() > 0.8
     calibrated = CalibratedClassifierCV(MultiViewRidge()).fit(X, y)
@@ -359,7 +359,7 @@ def nan_view():
 
 
 def beside(column):
-    """A table of which one column holds no numbers."""
+    """Return a table with a numeric column and the given column."""
     return pd.DataFrame({"width": np.arange(60.0), "made": column})
 
 
@@ -509,7 +509,7 @@ def test_a_ridge_below_the_rounding_of_float32_is_refused_or_taken_in_float64():
 
 
 def whole_numbers(n=300, d=4, labels=6, seed=0):
-    """Features of 0..50, every sum of which float64 holds, and labels that they tell something of."""
+    """Return integer features from 0 to 50, whose sums are exact in float64, and labels that depend on the features."""
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 51, (n, d)).astype(np.float64)
     raw = X @ rng.standard_normal((d, labels)) + 9 * rng.standard_normal((n, labels))
@@ -517,7 +517,7 @@ def whole_numbers(n=300, d=4, labels=6, seed=0):
 
 
 def svd_ridge(X, ridge, Y):
-    """Scores of a linear ridge regression on centered features and labels, by singular values."""
+    """Compute the scores of a centered linear ridge regression from a singular value decomposition."""
     U, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     return U @ ((s**2 / (s**2 + ridge))[:, None] * (U.T @ (Y - Y.mean(axis=0))))
 
@@ -592,7 +592,7 @@ def learned_from_numbers(estimator, d):
 
 
 OF_SVR = ("sparse", "whole far away")
-"""Its iterations take a second with 4 columns: there rows that are turned into others, and those whose mean is far away."""
+"""Kinds of rows for which support vector regressions are tested with 4 columns, where a fit needs a second."""
 
 
 @pytest.mark.parametrize(
@@ -608,12 +608,12 @@ OF_SVR = ("sparse", "whole far away")
 def test_rows_of_every_type_are_taken_as_the_numbers_that_they_are(d, kind, estimator):
     X, Y = whole_numbers(n=90, d=d)
     wanted, got = learned_from_numbers(estimator, d), learned(LINEAR[estimator](), KINDS[kind](X), Y)
-    tol = 1e-2 if estimator == "svr" else 1e-7  # a gap of 1e-6 leaves some thousandths
-    tol = 2e-6 if (estimator, kind) == ("morp", "single") else tol  # products of float32 rows are in float32
+    tol = 1e-2 if estimator == "svr" else 1e-7  # a duality gap of 1e-6 allows score errors of 1e-3
+    tol = 2e-6 if (estimator, kind) == ("morp", "single") else tol  # float32 rows are multiplied in float32
     assert_allclose(got, wanted, atol=tol * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("seed", range(6))  # whether a pivot that is rounding is positive differs
+@pytest.mark.parametrize("seed", range(6))  # the sign of a pivot near 0 depends on the seed
 def test_a_ridge_that_rounding_hides_is_refused_with_the_smallest_that_it_does_not(seed):
     X, Y = whole_numbers(seed=seed)
     depends = np.hstack([X, X @ [[0.1], [0.2], [0.3], [0.4]]]) * 1e9
@@ -661,7 +661,7 @@ def test_features_whose_squares_overflow_are_refused(method: str, as_store: bool
         dmo.TraceEmbedding(method=method, n_components=2).fit(given, np.arange(30) % 3)
 
 
-UNITS = {  # ridge -> estimator; whether it centers
+UNITS = {  # pairs of an estimator for a given ridge, and whether the estimator centers
     "ridge": (lambda c, how: MultiViewRidge("linear", ridge=c, approximation=how), True),
     "leave-one-out": (
         lambda c, how: MultiViewRidge("linear", ridge=c, decoder=Scores(standardize=0.5), approximation=how),
@@ -699,7 +699,7 @@ UNITS = {  # ridge -> estimator; whether it centers
 }
 MOVED = [(1e-6, 0.0), (1e-3, 0.0), (1e3, 0.0), (1e6, 0.0), (1.0, 1e6), (1e-3, 1e3), (1e3, -1e9)]
 MOVED_FEW = [(1e-6, 0.0), (1e6, 0.0), (1e3, -1e9)]
-"""The farthest, where a fit takes half a second."""
+"""Subset of the changes of units for estimators whose fit needs half a second."""
 
 
 @cache
@@ -719,7 +719,7 @@ def test_units_and_offsets_of_the_features_change_no_decision(name, how):
         if offset and not centers:
             continue
         got = learned(make(500.0 * factor**2, how), X * factor + offset, Y)
-        got = got / np.linalg.norm(got, axis=0)  # coordinates have the features' unit
+        got = got / np.linalg.norm(got, axis=0)  # coordinates scale with the features
         if name not in ("ridge", "leave-one-out", "kgha", "svr"):
             got = got * np.sign((got * wanted).sum(axis=0))
         tol = {"svr": 1e-2, "leave-one-out": 0.1 if how != "exact" else 1e-7}.get(name, 1e-6)
@@ -793,7 +793,7 @@ def test_a_ridge_per_label_is_one_fit_per_label(kernel, approximation, combine, 
 
 
 def views_and_targets(n, seed=0):
-    """Target 0 is of view "a", target 1 of "b", target 2 of both."""
+    """Return two views and three targets. The targets depend on view "a", on view "b" and on both views."""
     rng = np.random.default_rng(seed)
     views = {"a": rng.standard_normal((n, 6)), "b": 30 * rng.standard_normal((n, 9))}
     signals = (
@@ -812,7 +812,7 @@ def kernels_by_hand(views, kernel):
 
 @pytest.mark.parametrize("by_moments", [False, True])
 def test_a_move_of_weights_per_target_makes_the_target_more_likely(by_moments):
-    """By the likelihood of a Gaussian process, whose scale is the best one."""
+    """Measure the likelihood with a Gaussian process whose scale is optimal."""
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((60, 4)) for _ in range(3)]
     K = np.stack([np.exp(-np.square(x[:, None] - x).sum(axis=-1) / 8) for x in rows])
@@ -872,7 +872,7 @@ def test_weights_per_target_are_one_ridge_regression_per_target(kernel, center, 
     rest = np.array([np.delete(np.arange(50), i) for i in range(50)])
 
     def error(w, c, label):
-        """What is left out squared, by as many fits, which NumPy solves together."""
+        """Return the leave-one-out squared error and predictions, computed by refitting without each sample."""
         A = np.tensordot(w, K, 1)
         among, y = A[rest[:, :, None], rest[:, None]], fill[rest, label]
         mean = y.mean(axis=1, keepdims=True) if center else np.zeros((50, 1))
@@ -912,7 +912,7 @@ def test_weights_per_target_of_moments_are_one_ridge_regression_per_target(cente
     model = MultiViewRidge("linear", weights="per-target", **own).fit(views, Y)
     H = np.eye(90) - (1 / 90 if center else 0.0)
     K = [H @ A @ H for A in kernels_by_hand(views, "linear")]
-    targets = (Y - Y.mean(axis=0)) / Y.std(axis=0)  # what real outputs are learned as
+    targets = (Y - Y.mean(axis=0)) / Y.std(axis=0)  # real targets are standardized before the fit
     told = (model.predict(views) - Y.mean(axis=0)) / Y.std(axis=0)
     for j, (w, c) in enumerate(zip(model.target_weights_, model.target_ridges_, strict=True)):
         dual = np.linalg.solve(w[0] * K[0] + w[1] * K[1] + c * np.eye(90), targets[:, j])
@@ -1040,7 +1040,8 @@ def test_a_product_kernel_as_an_object_is_that_of_its_name(tmp_path):
         dmo.UserError, match=r"MultiViewRidge: gamma = 3.0 beside kernel=ProductKernel\(...\); give it as that"
     ):
         MultiViewRidge(dmo.ProductKernel(), gamma=3.0).fit(views, LABELS)
-    assert model.set_params(kernel=dmo.ProductKernel(gamma=3.0)).fit(views, LABELS).is_exact  # the cure
+    # The fit succeeds if `gamma` is passed as the message suggests.
+    assert model.set_params(kernel=dmo.ProductKernel(gamma=3.0)).fit(views, LABELS).is_exact
     with pytest.raises(dmo.UserError, match=r"gamma = -1\.0; needs a positive number"):
         MultiViewRidge(dmo.ProductKernel(gamma=-1.0)).fit(views, LABELS)
 

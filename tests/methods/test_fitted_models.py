@@ -1,4 +1,4 @@
-"""A fitted model is complete, and nothing that happens after the fit changes what it predicts."""
+"""Check that a fitted model does not depend on data or files that change after the fit."""
 
 import copy
 import pickle
@@ -71,7 +71,7 @@ def test_model_ignores_changes_of_input_after_fit(name):
 @pytest.mark.parametrize("name", ["KGHA", "JEC", "ridge scaled", "propagation"])
 def test_model_ignores_changes_of_every_input_type(name, kind):
     if name == "propagation" and kind == "views":
-        pytest.skip("LabelPropagation takes one view")
+        pytest.skip("LabelPropagation supports a single view")
     given = {
         "sparse": lambda: scipy.sparse.csr_array(X),
         "float32": lambda: X.astype(np.float32),
@@ -97,7 +97,6 @@ def test_model_ignores_changes_of_every_input_type(name, kind):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)
 def test_first_predictions_from_threads_and_copies_agree(name, tmp_path):
-    """Threads that predict at once, and copies made before the first prediction, find what one thread does."""
     expected = predictions(clone(MODELS[name]).fit(X, Y))
     model = clone(MODELS[name]).fit(X, Y)
     model.save(str(tmp_path / "m.zarr"))
@@ -153,7 +152,7 @@ def test_model_rejects_a_store_that_was_written_again(tmp_path):
 
 
 def test_model_keeps_small_dask_rows_in_memory():
-    """Rows that dask computes are kept, so that predictions neither compute them again nor see what changes below them."""
+    """The model keeps computed dask rows, so that predictions do not compute them again or read modified data."""
     mine, computed = X.copy(), []
 
     def block(start):

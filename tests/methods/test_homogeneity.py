@@ -1,4 +1,4 @@
-"""KGHA, its exact and low-rank engines, and its special cases, each against an oracle."""
+"""Compare KGHA, its exact and low-rank engines and its special cases with reference solutions."""
 
 import tracemalloc
 import warnings
@@ -42,7 +42,7 @@ def two_views(n=160, labels=9, seed=0):
 
 
 def solved(groups, weights, ridges, k, tol):
-    """Eigenpairs, and coefficients and offsets by group, of factor groups with a weight and a ridge each."""
+    """Solve KGHA on factor groups, and return the eigenpairs and the coefficients and offsets of each group."""
     parts = groups.under(ridges)
     views = {name: part for name, part in parts.items() if name != LABELS}
     problem = Problem(views, parts.get(LABELS), groups.label_rows)
@@ -54,7 +54,7 @@ def solved(groups, weights, ridges, k, tol):
 
 
 def dense_map(views, Y, balance, ridge, center):
-    """M of the paper as one matrix, from scikit-learn's kernels."""
+    """Compute the matrix M of the KGHA paper with scikit-learn's kernels."""
     from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
     n = len(Y)
@@ -101,7 +101,7 @@ def test_als_stops_on_the_residual_of_the_dense_map(balance, approximation):
     M, X, values = dense_map(views, Y, balance, 0.5, True), model.embedding_, model.eigenvalues_
     assert np.linalg.norm(M @ X - X * values, axis=0).max() <= 1.1e-6 * values[0]
     best = np.linalg.eigvalsh(M)[::-1][:4].sum()
-    assert model.objective_ == pytest.approx(best, rel=1e-9)  # 3e-4 below if the change between steps decides
+    assert model.objective_ == pytest.approx(best, rel=1e-9)  # a stop at small steps would lose 3e-4
     assert (np.diff(model.objective_history_) > -1e-9 * best).all()
 
 
@@ -206,14 +206,14 @@ def test_settings_that_share_a_subspace_are_solved_as_each_for_itself(center):
         *views, labels = groups.under(ridges).values()
         for balance in (1e-3, 0.1, 0.5, 2.0):
             pairs = shared.coordinates(ridge, [view.smoother for view in views], labels.smoother, balance, 6, 1e-6)
-            if pairs is None:  # the setting needs more blocks than are shared
+            if pairs is None:  # this candidate needs more Krylov blocks than the shared ones
                 continue
             kept += 1
             alone, theirs, _ = solved(groups, {"a": balance, "b": balance, LABELS: 1.0}, ridges, 6, 1e-9)
             np.testing.assert_allclose(pairs.values, alone.values, rtol=1e-9)
             X = shared.basis[:, : len(pairs.vectors)] @ pairs.vectors
             D, E = exact.decoder(labels.coefficients(X)), exact.decoder(theirs[LABELS])
-            for view in views:  # signs and rotations of the embedding cancel in the scores
+            for view in views:  # scores do not depend on the signs or the rotation of the embedding
                 np.testing.assert_allclose(view.coefficients(X) @ D, theirs[view.name] @ E, atol=1e-5)
     assert kept > 1
 
@@ -271,7 +271,7 @@ def test_exact_settings_that_differ_in_balance_share_products_and_are_the_top_of
     rng = np.random.default_rng(3)
     n, products = 120, 0
     Y = (rng.random((n, 7)) < 0.3).astype(float)
-    Y[:, 6] = Y[:, 5]  # labels of rank 6
+    Y[:, 6] = Y[:, 5]  # the seven labels have rank 6
     kernels = [F @ F.T for F in rng.standard_normal((2, n, 30))]
     H = np.eye(n) - 1 / n
     used = H @ Y if center else Y
@@ -301,13 +301,13 @@ def test_exact_settings_that_differ_in_balance_share_products_and_are_the_top_of
             assert np.abs(M @ found.vectors - found.vectors * found.values).max() < 2e-6 * values[-1]
         assert spent[0] > 0
         assert spent[1:] == [0, 0, 0]
-    more = shared.fit(ridge, views, lambda B: labels @ B, 0.1, 8, 1e-6, 200, 0)  # than the labels have dimensions
+    more = shared.fit(ridge, views, lambda B: labels @ B, 0.1, 8, 1e-6, 200, 0)  # 8 exceeds the label rank
     wanted = np.linalg.eigvalsh(H @ (0.1 * sum(smooth) + labels) @ H / 1.2)[::-1][:8]
     np.testing.assert_allclose(more.values, wanted, rtol=1e-9)
 
 
 def test_kgha_r_is_the_label_space_alone():
-    """As the balance goes to 0 the embedding is the leading eigenvectors of the centered label kernel."""
+    """As the balance tends to 0, the embedding converges to the leading eigenvectors of the centered label kernel."""
     views, Y = two_views()
     model = KGHA(balance=1e-9, n_components=4).fit(views, Y)
     U = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)[0][:, :4]
@@ -330,13 +330,13 @@ def test_homogeneity_analysis_has_the_eigenvalues_of_prince_s_mca():
     columns = {c: np.where(rng.random(300) < 0.6, hidden, rng.integers(0, 4, 300)) for c in "wxyz"}
     frame = pd.DataFrame({c: values.astype(str) for c, values in columns.items()})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # prince's own
+        warnings.simplefilter("ignore")  # prince raises warnings
         oracle = prince.MCA(n_components=4, correction=None, engine="scipy").fit(frame).eigenvalues_
     model = HomogeneityAnalysis(n_components=4).fit(frame.to_numpy(dtype=object))
     np.testing.assert_allclose(model.eigenvalues_, oracle, rtol=1e-6)
     centroids = np.array([model.embedding_[frame["w"] == c].mean(axis=0) for c in model.categories_[0]])
     np.testing.assert_allclose(model.quantifications_[0], centroids, atol=1e-9)
-    # the transition formula: the mean of a row's quantifications is its score times the eigenvalue
+    # Transition formula: the mean quantification of a row equals its score times the eigenvalue.
     again = model.transform(frame.to_numpy(dtype=object))
     np.testing.assert_allclose(again, model.embedding_ * model.eigenvalues_, atol=1e-9)
 
@@ -358,7 +358,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
     views = [shared @ rng.standard_normal((3, d)) + rng.standard_normal((250, d)) for d in (6, 5, 4)]
     model = MultiSetCCA(kernel="linear", ridge=1e-8, n_components=3, solver=Solver(tol=1e-10)).fit(views)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cca-zoo's own
+        warnings.simplefilter("ignore")  # cca-zoo raises warnings
         oracle = GCCA(n_components=3).fit([v - v.mean(axis=0) for v in views])
         projected = oracle.transform([v - v.mean(axis=0) for v in views])
     target = np.linalg.qr(np.mean(projected, axis=0))[0]
@@ -367,7 +367,7 @@ def test_linear_multiset_cca_is_cca_zoo_s_gcca():
 
 
 def test_moments_weigh_every_view_as_the_dense_operator_does():
-    """H [sum_j w_j K_j (K_j + c_j I)^-1] H / sum_j w_j for linear kernels, views of unequal weights and ridges."""
+    """Compare fits from moments with the weighted mean of the ridge smoothers of dense kernel matrices."""
     rng = np.random.default_rng(4)
     views = {name: rng.standard_normal((60, d)) + 1.0 for name, d in (("a", 6), ("b", 4), ("c", 3))}
     weights, ridges = {"a": 1.0, "b": 5.0, "c": 0.3}, {"a": 2.0, "b": 0.5, "c": 9.0}
@@ -384,7 +384,7 @@ def test_moments_weigh_every_view_as_the_dense_operator_does():
 
 
 def test_multiset_cca_on_moments_weighs_all_views_alike():
-    """H [sum_j K_j (K_j + c_j I)^-1] H / V of three linear kernels, from moments (n above all columns) and from rows."""
+    """Compare fits from moments and from rows with the mean of the ridge smoothers of three dense kernel matrices."""
     rng = np.random.default_rng(5)
     ridges = {"a": 2.0, "b": 0.5, "c": 9.0}
     for n in (60, 12):
@@ -434,7 +434,7 @@ def test_ridge_averages_predictions():
 
 
 def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
-    """Fits without each fold, by the exact engine, say what the statistics are; scores in the sample are another thing."""
+    """Compare the score statistics with those of exact fits that exclude each fold."""
     views, Y = two_views(n=120)
     given = {
         "kernel": "linear",
@@ -455,13 +455,13 @@ def test_standardize_on_moments_uses_scores_of_rows_that_were_left_out():
         .fit(views, Y)
         .rule_
     )
-    # scores in the sample would have means of 0, .015 away
+    # The means of in-sample scores are 0, whereas the out-of-fold means differ from 0 by up to 0.015.
     np.testing.assert_allclose(rule.mean, scores.mean(axis=0), atol=1e-10)
     np.testing.assert_allclose(rule.deviation, scores.std(axis=0), rtol=1e-9)
 
 
 def test_standardize_on_kernels_leaves_every_row_out_of_the_views_regressions():
-    """[KGHA 30, 31] with X as it is fitted: scikit-learn's KernelRidge of X on the other rows of every view, decoded."""
+    """Check equations 30 and 31 of [KGHA] with scikit-learn's KernelRidge, fitted to the embedding without each row."""
     views, Y = two_views(n=40)
     model = KGHA(
         kernel="linear", ridge=2.0, balance=0.5, n_components=2, center=False, decoder=Scores(standardize=1.0)
@@ -562,13 +562,14 @@ def test_a_solve_that_stops_short_warns(monkeypatch):
     "approximation", [Nystrom(rank=20, fit_rows=150), Nystrom(rank=120, fit_rows=150), "exact"], ids=str
 )
 def test_a_fit_by_two_threads_is_that_by_one(approximation):
-    views, Y = two_views(n=200)  # more rows than columns, fewer, and kernels
+    views, Y = two_views(n=200)  # the cases have more rows than columns, fewer rows, and kernels
     model = KGHA("rbf", approximation=approximation, n_components=5, decoder=Scores(standardize=1.0), random_state=0)
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             model.fit(views, Y)
-        found.append(model.transform(views))  # by the same threads, as BLAS's order of float32 sums may depend on them
+        # Transform with the same threads, because the order of float32 sums in BLAS may depend on the threads.
+        found.append(model.transform(views))
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
@@ -617,7 +618,7 @@ def test_float32_products_with_whitened_rows_keep_to_the_error_that_is_promised(
     U = np.ones((n, 3)) if rows == "equal" else np.random.default_rng(0).standard_normal((n, 400))
     U = np.linalg.qr(U + 1e-3 * np.random.default_rng(1).standard_normal(U.shape))[0].astype(np.float32)
     B = np.column_stack([U[:, 0], np.full(n, n**-0.5)])
-    B = B.astype(np.float32).astype(np.float64)  # the error of sums alone: B is rounded once, whatever its terms
+    B = B.astype(np.float32).astype(np.float64)  # round B in advance, so that only the error of the sums is measured
     image = _product(U, _product(U.T, B, False), False)
     wide = _product(U, _product(U.T, B, True), True)
     assert 0 < np.linalg.norm(image - wide, axis=0).max() < _SINGLE
@@ -635,7 +636,7 @@ def test_more_labels_than_samples_are_annotated_as_from_moments(approximation, s
         approximation=approximation,
         decoder=Scores(standardize=standardize),
     )
-    wanted = clone(model).partial_fit(views, Y).decision_function(views)  # moments, whatever the shape
+    wanted = clone(model).partial_fit(views, Y).decision_function(views)  # `partial_fit` always uses moments
     np.testing.assert_allclose(model.fit(views, Y).decision_function(views), wanted, atol=1e-4 * np.abs(wanted).max())
 
 
@@ -664,7 +665,7 @@ def test_views_with_ridges_of_their_own_give_the_labels_the_least():
 
 @pytest.mark.parametrize("approximation", [Exact("memory", "float64"), Nystrom(rank=40, precision="float64")])
 def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
-    """H [lambda sum_j K_j (K_j + c_j I)^-1 + YY' (YY' + c_Y I)^-1] H / (2 lambda + 1), c_Y = 50, both engines."""
+    """Compare fits with a weighted mean of dense ridge smoothers, in which only the labels use the ridge 50."""
     views, Y = two_views(n=120)
     H = np.eye(120) - 1 / 120
     M, ridges = np.zeros((120, 120)), {"a": 0.5, "b": 0.02}
@@ -684,10 +685,10 @@ def test_labels_that_do_not_differ_are_refused_without_centering():
 
 
 def classes_of_unlike_size(n=160, classes=8, near=4):
-    """Classes whose means lie far apart in two directions, and near in others."""
+    """Return samples of classes whose means are far apart in two directions and close in the other directions."""
     rng = np.random.default_rng(0)
     y = rng.permutation(np.arange(n) % classes)
-    y[rng.choice(n, n // 12, replace=False)] = rng.integers(0, classes, n // 12)  # frequencies that say nothing
+    y[rng.choice(n, n // 12, replace=False)] = rng.integers(0, classes, n // 12)  # make the class sizes unequal
     angle = 2 * np.pi * np.arange(classes) / classes
     far = 6 * np.column_stack([np.cos(angle), np.sin(angle)])
     means = np.hstack([far, rng.standard_normal((classes, near))])
@@ -700,7 +701,7 @@ def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples
     model, full = (KGHA(**plain, n_components=p).fit(X, y) for p in (3, 7))
     K, E = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 18), full.embedding_
     said = np.empty_like(E)
-    for i in range(48):  # as many fits, each without a sample
+    for i in range(48):  # refit without each sample
         rest = np.arange(48) != i
         H, mean = np.eye(47) - 1 / 47, E[rest].mean(axis=0)
         dual = H @ np.linalg.solve(H @ K[np.ix_(rest, rest)] @ H + 0.05 * np.eye(47), E[rest] - mean)
@@ -712,7 +713,8 @@ def test_directions_of_classes_are_those_that_views_say_best_of_left_out_samples
     assert model.objective_ <= full.eigenvalues_[:3].sum() + 1e-12
 
 
-@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])  # from moments, and from rows
+# 160 samples are fitted from moments, and 24 samples from rows.
+@pytest.mark.parametrize(("n", "near"), [(160, 4), (24, 20)])
 def test_directions_of_classes_from_moments_are_those_that_views_say_best(n, near):
     X, y = classes_of_unlike_size(n, near=near)
     views = {"a": X[:, :5], "b": X[:, 5:]}
@@ -765,7 +767,7 @@ def test_als_resumes_from_its_last_step_after_worker_loss(lost, monkeypatch):
     def searched(apply, size, search):
         try:
             return search(np.asarray)
-        except CancelledError:  # the first search lost its workers; `Home.retried` starts it again
+        except CancelledError:  # the first search lost its workers, and `Home.retried` restarts the search
             steps.append(len(calls) - 1)
             return search(np.asarray)
 
@@ -775,8 +777,8 @@ def test_als_resumes_from_its_last_step_after_worker_loss(lost, monkeypatch):
     np.testing.assert_allclose(pairs.values, values[::-1][:3], rtol=1e-9)
     assert np.linalg.svd(vectors[:, ::-1][:, :3].T @ pairs.vectors, compute_uv=False).min() > 1 - 1e-9
     assert pairs.converged
-    assert steps == [lost - 1]  # this many steps were complete
-    assert pairs.steps == len(calls) - 1  # they are counted once
+    assert steps == [lost - 1]  # the steps before the loss were complete
+    assert pairs.steps == len(calls) - 1  # each step is counted once
     assert (np.diff(pairs.history) > -1e-9).all()
     assert set(calls) == {3}
 
@@ -821,13 +823,13 @@ def test_a_space_that_is_searched_on_workers_is_that_of_this_process(model, clie
     monkeypatch.setattr(Basis, "mapped", watched)
     with connect(client):
         there = clone(model).fit(*given)
-        if isinstance(model, KGHA):  # the plan of a worker counts the basis: 60 columns of Krylov's, 9 of ALS's
+        if isinstance(model, KGHA):  # a worker's plan includes the basis: 60 columns for Krylov, 9 for ALS
             plans = {name: plan_fit(clone(model).set_params(solver=name), views, 4) for name in ("krylov", "als")}
             assert max(held) <= (9 if model.solver.method == "als" else 60)
             assert plans["krylov"].worker_bytes - plans["als"].worker_bytes == 8 * 60 * 3 * (60 - 9) // 2
-    # both are as near to the answer as the tolerance says
+    # Both fits converge to within the solver tolerance.
     np.testing.assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-4)
     np.testing.assert_allclose(there.transform(given[0]), here.transform(given[0]), atol=1e-3)
-    # eigenvectors, per view a start and coefficients, and of alternating least squares X at every step
+    # The client fetches the eigenvectors, two blocks per view, and, with ALS, the embedding X of every step.
     steps = there.n_iter_ if isinstance(model, KGHA) and there.solver.method == "als" else 0
     assert sum(columns > 1 for columns in brought) <= 1 + 2 * len(views) + steps

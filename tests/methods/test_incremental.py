@@ -1,4 +1,4 @@
-"""partial_fit: rows and labels that come one after the other give what one fit of all of them gives."""
+"""Check that successive calls of `partial_fit` are equivalent to one `fit` on all rows and labels."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ VIEWS = {"a": RNG.standard_normal((120, 6)), "b": RNG.standard_normal((120, 6)) 
 Y = (VIEWS["a"] @ RNG.standard_normal((6, 5)) + 0.3 * RNG.standard_normal((120, 5)) > 0.5).astype(np.uint8)
 NEW = {name: RNG.standard_normal((9, X.shape[1])) for name, X in VIEWS.items()}
 BATCHES = (slice(0, 50), slice(50, 53), slice(53, 120))
-# the linear kernel has as many columns as features: low-rank maps of the first batch are exact for every row
+# A linear kernel has at most as many dimensions as features. The low-rank map of the first batch is therefore exact.
 LOW = Nystrom(rank=6, landmarks="rpcholesky")
 
 
@@ -92,10 +92,10 @@ def test_new_labels_are_absent_from_earlier_rows(kind: type) -> None:
 @KINDS
 def test_the_statistics_of_held_out_folds_see_every_row(kind: type) -> None:
     model = made(kind, decoder=Scores(standardize=1.0))
-    for where in BATCHES:  # the second batch has fewer rows than there are folds
+    for where in BATCHES:  # the second batch has fewer rows than folds
         model.partial_fit(some(where), Y[where])
     assert sum(part.n for part in model.pass_.folds) == 120
-    held = made(kind, decoder=Scores(standardize=1.0)).fit(VIEWS, Y).rule_  # other folds of the same rows
+    held = made(kind, decoder=Scores(standardize=1.0)).fit(VIEWS, Y).rule_  # this fit uses different folds
     np.testing.assert_allclose(model.rule_.deviation, held.deviation, rtol=0.2)
 
 

@@ -1,4 +1,4 @@
-"""Ridge regression on landmarks by conjugate gradients, against dense normal equations and the direct road."""
+"""Compare landmark ridge regression by conjugate gradients with dense normal equations and the direct solver."""
 
 import tracemalloc
 
@@ -28,7 +28,7 @@ Y = (np.stack([np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2], X[:, 3]], axis=1) > 0.3).
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("ridge", [1.0, 1e-3])
 def test_coefficients_solve_the_normal_equations_of_the_span(center, ridge):
-    Z = np.vstack([X[:40], X[:5]])  # five landmarks twice
+    Z = np.vstack([X[:40], X[:5]])  # five landmarks are duplicates
     values, B, offset = landmark_regression(LandmarkMap(RBF(2.0), np.dtype("float64"), Z), X, Y, ridge, center)
     assert len(values.landmarks) == 40
     C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:40]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:40]))
@@ -77,7 +77,7 @@ def test_rows_own_gram_matrix_is_solved_as_nearly_as_factor_rows(center, width):
         found[solver, precision] = model.decision_function(X)
     wide = found["direct", "float64"]
     off = {key: np.abs(scores - wide).max() for key, scores in found.items()}
-    # C'C is off by up to 1e-6 of itself, by BLAS's order of sums, and pivots down to _SINGLE multiply that
+    # Float32 sums cause a relative error of up to 1e-6 in C'C, which a pivot as small as `_SINGLE` amplifies.
     assert 0 < off["cg", "float32"] < max(2 * off["direct", "float32"], 1e-6 / _SINGLE)
 
 
@@ -149,7 +149,7 @@ def test_a_gram_matrix_that_is_a_little_off_is_gone_on_from_and_one_that_is_roun
 
 
 def spanned(noise):
-    """Factors of 30 landmarks, the products of X's kernel values at them, those for the steps off by `noise`, and labels'."""
+    """Return the factors of 30 landmarks, and a function whose fast products have relative errors of `noise`."""
     C, W = (gram_matrix(RBF(2.0), np.vstack([A, X[:30]]), np.float64)[0][: len(A), len(A) :] for A in (X, X[:30]))
     ones, rng = np.hstack([C, np.ones((500, 1))]), np.random.default_rng(0)
     factors = LandmarkFactors(W.copy(order="F"), 1e-12, 0.1 * 30 / 500)
@@ -163,13 +163,13 @@ def spanned(noise):
 
 
 def assert_solved(found, ones, W, right):
-    """The normal equations of the span, by NumPy."""
+    """Compare a solution with NumPy's solution of the normal equations."""
     system = ones.T @ ones
     system[:-1, :-1] += 0.1 * W
     np.testing.assert_allclose(ones @ np.vstack(found), ones @ np.linalg.solve(system, right), atol=1e-6)
 
 
-@pytest.mark.parametrize("labels", [3, 12])  # of many labels, combinations are looked at
+@pytest.mark.parametrize("labels", [3, 12])  # for many labels, the solver checks linear combinations
 def test_steps_by_inexact_products_end_at_a_residual_that_is_exact(labels):
     ones, W, factors, products = spanned(1e-5)
     right = ones.T @ (Y @ np.random.default_rng(0).normal(size=(3, labels)))
@@ -194,7 +194,7 @@ def test_held_out_scores_come_from_folds():
 def test_nothing_of_the_landmarks_square_is_there_twice():
     r = 1500
     square = gram_matrix(RBF(3.0), RNG.normal(size=(r, 20)), np.float64)[0].T
-    square[:, -3:], square[-3:, :] = square[:, :3].copy(), square[:3, :].copy()  # which are dropped
+    square[:, -3:], square[-3:, :] = square[:, :3].copy(), square[:3, :].copy()  # duplicate landmarks are dropped
     tracemalloc.start()
     factors = LandmarkFactors(square, 1e-9, 1e-3)
     factors.inverse(factors.root(np.ones((r - 3, 2))))
@@ -241,7 +241,7 @@ def test_a_sweep_fits_every_setting_by_itself_to_the_scores_of_moments(monkeypat
     monkeypatch.setattr(ridge, "landmark_regression", lambda *given: (fits.append(given[3]), regress(*given))[1])
     tables = []
     for solver in ("direct", "cg"):
-        low = Nystrom(rank=500, landmarks="uniform", precision="float64", solver=solver)  # all rows, of any fold
+        low = Nystrom(rank=500, landmarks="uniform", precision="float64", solver=solver)  # use all rows of each fold
         model = MultiViewRidge(RBF(1.5), approximation=low, decoder=Scores(label_sets=False))
         found = sweep(model, X, Y, {"ridge": [0.1, 1.0]}, metric="lrap", folds=3, refit=False)
         tables.append([row["mean"] for row in found.table])

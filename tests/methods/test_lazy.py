@@ -1,4 +1,4 @@
-"""Dask in, dask out: what is asked for stays a graph, and its values are those of arrays."""
+"""Check that dask inputs have lazy dask results with the same values as NumPy inputs."""
 
 import pickle
 import tempfile
@@ -47,7 +47,7 @@ MODELS: dict[str, tuple[Any, Any, list[str]]] = {
         VIEWS,
         ["transform", "decision_function", "predict", "predict_proba"],
     ),
-    # in float64: scores of float32 factor rows depend on the chunk in their last digits
+    # Use float64, because the last digits of float32 scores depend on the chunks.
     "ridge, moments": (
         MultiViewRidge(approximation=Nystrom(rank=15, precision="float64")),
         VIEWS,
@@ -64,7 +64,7 @@ MODELS: dict[str, tuple[Any, Any, list[str]]] = {
 
 
 def _lazy(X: Any, rows: int = 20) -> Any:
-    """Chunks of columns are taken too."""
+    """Convert arrays to dask arrays with chunks in both dimensions."""
     if isinstance(X, dict):
         return {name: _lazy(view, rows + 5 * i) for i, (name, view) in enumerate(X.items())}
     return da.from_array(X, chunks=(rows, 2))
@@ -72,7 +72,7 @@ def _lazy(X: Any, rows: int = 20) -> Any:
 
 @pytest.fixture
 def uncomputed(monkeypatch):
-    """Nothing is computed by Dask's schedulers."""
+    """Fail if a dask scheduler computes a graph."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("computed")
@@ -101,7 +101,7 @@ def test_lazy_values_are_those_of_arrays(case, planning, uncomputed):
 
 
 def _kept(X: Any, keep: np.ndarray) -> Any:
-    """A dask array, of each view, whose chunks of 10 rows a filter leaves empty in part."""
+    """Filter the rows of dask arrays with a mask, which can empty some chunks of 10 rows."""
     if isinstance(X, dict):
         return {name: _kept(view, keep) for name, view in X.items()}
     return da.from_array(X, chunks=(10, -1))[da.from_array(keep, chunks=10)]
@@ -132,7 +132,7 @@ def test_predictions_of_classes_and_many_labels_take_empty_chunks(monkeypatch):
     keep = np.arange(N) < 15
     classes = MultiViewRidge().fit(A, np.array(["sand", "sea"])[Y[:, 0]])
     assert_array_equal(classes.predict(_kept(A, keep)).compute(), classes.predict(A[keep]))
-    monkeypatch.setattr("dmo.methods.annotator._MANY", 3)  # labels above which predictions are sparse
+    monkeypatch.setattr("dmo.methods.annotator._MANY", 3)  # predictions of more than 3 labels are sparse
     many = MultiViewRidge().fit(A, Y)
     found = many.predict(_kept(A, keep)).compute()
     assert scipy.sparse.issparse(found)
@@ -158,7 +158,7 @@ def test_the_model_is_one_node_of_the_graph_and_stays_what_it_was():
     few, many = model.predict(_lazy(VIEWS, 35)), model.predict(_lazy(VIEWS, 1))
     sizes = [len(pickle.dumps(found.__dask_graph__())) for found in (few, many)]
     alone = len(pickle.dumps(model))
-    assert sizes[1] - sizes[0] < alone * 10  # seventy chunks
+    assert sizes[1] - sizes[0] < alone * 10  # the second graph has 70 more chunks
     before = model.decision_function(_lazy(VIEWS))
     expected = model.decision_function(VIEWS)
     model.fit(VIEWS, 1 - Y)
@@ -310,7 +310,7 @@ def test_a_task_computes_rows_by_its_own_thread(client: Any) -> None:
 
 
 def _counting(folder: Path, A: np.ndarray) -> da.Array:
-    """Four chunks, of which each leaves a byte in its file when it is computed."""
+    """Return a dask array of four chunks. Each chunk appends one byte to its file whenever it is computed."""
 
     def chunk(k: int) -> np.ndarray:
         with (folder / str(k)).open("a", encoding="ascii") as file:
@@ -340,14 +340,14 @@ def test_a_fit_keeps_what_dask_computes_and_says_where(
     with caplog.at_level("INFO", logger="dmo"), connect(client if place == "workers" else "in-process"):
         model.fit(_counting(tmp_path, A), y)
         counts = [len((tmp_path / str(k)).read_text(encoding="ascii")) for k in range(4)]
-        scores = model.decision_function(A)  # which an exact model works out from its training rows
-    # below three readings a store is not worth its writing; blocks that do not fit chunks are computed for either
+        scores = model.decision_function(A)  # exact models compute scores from training rows
+    # A temporary store is written only after two passes, and a block that spans two chunks computes both chunks.
     assert max(counts) <= (5 if place == "a temporary store" else 1)
     said = [record.getMessage() for record in caplog.records if "dask computes" in record.msg]
     assert len(said) == 1
     assert f"2.8 KiB that dask computes are kept in {'memory' if place == 'memory' else tmp_path}" in said[0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the store went with the fit
-    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # the tolerance of conjugate gradients
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the temporary store was removed
+    assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # conjugate gradients have this tolerance
 
 
 def test_a_model_has_the_source_of_the_rows_that_its_fit_kept() -> None:

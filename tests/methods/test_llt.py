@@ -1,4 +1,4 @@
-"""LLT-SVR against conic programs, LIBSVM and brute force."""
+"""Compare LLT-SVR with conic programs, LIBSVM and brute force."""
 
 import functools
 import re
@@ -43,7 +43,7 @@ from dmo.methods.svr_admm import (
 )
 from dmo.metrics import jaccard_accuracy
 
-# in the outputs' own units, as the paper and the oracles are
+# The paper and the reference solutions do not scale the outputs.
 LLTSVR = functools.partial(dmo.LLTSVR, C=1.0, target_scale="none")
 CoupledSVR = functools.partial(dmo.CoupledSVR, C=1.0, target_scale="none")
 
@@ -51,7 +51,7 @@ LOSSES = [EpsilonInsensitive(0.1), *map(Power, POWERS.values())]
 
 
 def samples(n, L, seed, d=2):
-    """Inputs, and noisy smooth outputs near a two-dimensional manifold."""
+    """Return random inputs and noisy smooth outputs near a two-dimensional manifold."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, d))
     Y = np.stack([np.sin((j + 1) * X[:, 0] + j) + (j % 3 - 1) * X[:, 1] ** 2 for j in range(L)], axis=1)
@@ -70,7 +70,7 @@ def problem_of(n, L, seed, C=10.0, loss=LOSSES[0], local=True, coupling=None):
 
 
 def conic_optimum(problem):
-    """The optimum of [LLT 4] by an interior-point solver, from the literal program with slack variables."""
+    """Solve the primal program of [LLT 4], with explicit slack variables, by an interior-point method."""
     n, L = problem.targets.shape
     kernel = problem.kernel.dense()
     S = np.eye(L) if problem.coupling is None else problem.coupling
@@ -78,7 +78,7 @@ def conic_optimum(problem):
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     U = [np.eye(L)] * n if problem.frames is None else list(problem.frames)
     rotate = sp.block_diag([u.T for u in U])
-    fitted = rotate @ np.hstack([root, np.tile(np.eye(L), (n, 1))])  # of (v, b): the rotated outputs
+    fitted = rotate @ np.hstack([root, np.tile(np.eye(L), (n, 1))])  # the matrix maps (v, b) to rotated outputs
     goal = rotate @ problem.targets.ravel()
     m, k = n * L, fitted.shape[1]
     P = sp.block_diag([sp.eye(m), sp.csc_matrix((L + m, L + m))]).tocsc()
@@ -89,7 +89,7 @@ def conic_optimum(problem):
         A = sp.vstack([sp.hstack([fitted, -eye]), sp.hstack([-fitted, -eye]), sp.hstack([sp.csc_matrix((m, k)), -eye])])
         b = np.concatenate([epsilon + goal, epsilon - goal, np.zeros(m)])
         cones = [clarabel.NonnegativeConeT(3 * m)]
-    else:  # (t, 1, r) in the power cone: t >= |r|^p
+    else:  # the power cone of (t, 1, r) expresses t >= |r|^p
         A, b = sp.lil_matrix((3 * m, k + m)), np.zeros(3 * m)
         A[::3, k:], A[2::3, :k] = -eye, -fitted
         b[1::3], b[2::3] = 1.0, -goal
@@ -150,7 +150,7 @@ def test_frames_are_orthonormal_and_start_with_the_directions_of_the_neighborhoo
 
 
 def test_frames_of_tied_directions_do_not_depend_on_rounding():
-    # outputs at the corners of a square or a cube have equal singular values: every rotation of them is as good
+    # Outputs at the corners of a square or cube have equal singular values, so their singular vectors are not unique.
     Y = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 3.0], [0.0])).reshape(4, -1).T
     frames = neighborhood_frames(Y, 8)
     assert (frames.ranks == 3).all()
@@ -177,7 +177,7 @@ def test_distinct_neighbors_see_past_repeated_outputs():
     assert not neighborhood_frames(Y, 6).ranks.any()
     frames = neighborhood_frames(Y, 6, "distinct")
     assert (frames.ranks == 2).all()
-    assert np.allclose(np.abs(frames.basis[:, 2, 2]), 1)  # the third output never changes: it is the normal
+    assert np.allclose(np.abs(frames.basis[:, 2, 2]), 1)  # the third output is constant, so that its axis is the normal
 
 
 # ---- objective
@@ -204,13 +204,13 @@ def test_power_losses_reach_the_optimum_of_their_conic_program(loss):
 
 def test_coupled_outputs_reach_the_optimum_with_the_matrix_kernel():
     root = np.random.default_rng(0).standard_normal((3, 2))
-    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # singular, and not
+    for S in (root @ root.T, root @ root.T + 0.1 * np.eye(3)):  # test a singular and a regular S
         problem = problem_of(40, 3, 2, local=False, coupling=S)
         assert admm(problem).certificate.objective == pytest.approx(conic_optimum(problem), rel=1e-6)
 
 
 def svr_objective(K, y, C, epsilon):
-    """LIBSVM's optimum, as the dual objective that it maximizes (its primal point is less exact)."""
+    """Compute the optimum with LIBSVM from the dual objective, which is more accurate than its primal solution."""
     model = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=1e-9).fit(K, y)
     beta = np.zeros(len(y))
     beta[model.support_] = model.dual_coef_[0]
@@ -381,7 +381,7 @@ def test_labels_are_learned_as_plus_and_minus_one_and_predicted_as_sets():
     assert (model.predict(X) == (Y > 0)).mean() > 0.9
     assert set(np.unique(model.predict(X))) == {0, 1}
     np.testing.assert_array_equal(same.fit(X, (Y > 0).astype(float)).decision_function(X), model.decision_function(X))
-    # as outputs that nobody calls labels: a third value makes them numbers
+    # Perturb the labels, because outputs with more than two values are treated as regression targets.
     bare = LLTSVR(C=10.0, frame="identity")
     numbers = bare.fit(X, np.where(Y > 0, 1, -1) + 1e-9 * np.arange(60)[:, None]).predict(X)
     np.testing.assert_allclose(model.decision_function(X), numbers, atol=1e-4)
@@ -548,7 +548,7 @@ def test_weighted_naive_regression_is_scikit_learns_svr():
 
 
 def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
-    """Outputs at the same distance share the last places: the oracle takes the mean over all ways of filling them."""
+    """Average the reference over every choice of last neighbors, because outputs at equal distances are tied."""
     rng = np.random.default_rng(0)
     X, labels = rng.normal(size=(70, 4)), (rng.random((70, 4)) < 0.4) * 1.0
     order, new = rng.permutation(70), rng.normal(size=(30, 4))
@@ -561,7 +561,7 @@ def test_frames_of_labels_do_not_depend_on_the_order_of_the_samples():
     whole = neighborhood_frames(np.repeat(labels, counts, axis=0), 6)
     weighted = neighborhood_frames(labels, 6, weights=counts)
     np.testing.assert_allclose(np.repeat(weighted.basis, counts, axis=0), whole.basis, atol=1e-9)
-    few = np.array([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1.5]])  # beside the first, three share two places
+    few = np.array([[0.0, 0], [1, 0], [0, 1], [-1, 0], [0, -1.5]])  # after row 0, three tied rows share two places
     scatter = np.zeros((2, 2))
     for pair in ([1, 2], [1, 3], [2, 3]):
         scatter += few[[0, *pair]].T @ few[[0, *pair]] / 3
@@ -580,7 +580,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 def test_scene_labels_from_distinct_neighbors_beat_independent_regressions(dmo_data):
-    """At a smooth kernel and a small C, where independent regressions leave most samples without a label."""
+    """Use a smooth kernel and a small C, for which independent regressions assign no label to most samples."""
     folder = dmo_data / "mulan" / "scene"
     labels = read_label_list(folder / "scene.xml.xz")
     (X, Y), (new, truth) = (read_arff(folder / f"scene-{part}.arff.xz", labels) for part in ("train", "test"))

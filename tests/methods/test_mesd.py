@@ -1,4 +1,4 @@
-"""MESD against data in which every sample really is repeated once per label, with all matrices written out by loops."""
+"""Compare MESD with explicit matrices on data that repeat every sample once per label."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ def lap(W):
 
 
 class Duplicates:
-    """The samples (i, l), and neighbors by sorting whole rows of distances."""
+    """Reference data set with one duplicate (i, l) of sample i for each of its labels l."""
 
     def __init__(self, X, Y):
         self.X, self.Y, self.D = X, Y, cdist(X, X)
@@ -63,7 +63,7 @@ class Duplicates:
         return j in self.nearest(i, lambda _: True, k) or i in self.nearest(j, lambda _: True, k)
 
     def fill(self, value):
-        """A matrix over duplicates from value(i, l, j, l')."""
+        """Build a matrix over pairs of duplicates (i, l) and (j, l') from a function of the four indices."""
         return np.array([[float(value(i, l, j, h)) for j, h in self.pairs] for i, l in self.pairs])
 
     def size(self, l):
@@ -144,7 +144,8 @@ class Duplicates:
 
 
 CASES = [(name, NEAR) for name in DISCRIMINANTS]
-CASES += [(name, replace(NEAR, n_neighbors=None)) for name in ("lfda", "sonpp", "donpp", "onpp-r")]  # the whole class
+# If `n_neighbors` is None, all samples of a class are neighbors.
+CASES += [(name, replace(NEAR, n_neighbors=None)) for name in ("lfda", "sonpp", "donpp", "onpp-r")]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -239,7 +240,8 @@ def test_rechunked_sparse_and_wide_rows_give_the_same():
     for rows in (da.from_array(X, chunks=(7, D)), da.from_array(X, chunks=(20, 2)), scipy.sparse.csr_array(X)):
         model = MESD("olpp-r", n_components=2).fit(rows, Y)
         np.testing.assert_allclose(model.transform(X), plain.transform(X), atol=1e-9)
-    turn = np.linalg.qr(RNG.standard_normal((60, D)))[0].T  # more features than samples, the same geometry
+    # Rotate the rows into a space with more features than samples.
+    turn = np.linalg.qr(RNG.standard_normal((60, D)))[0].T
     for wide in (X @ turn, scipy.sparse.csr_array(X @ turn)):
         model = MESD("olpp-r", weighted=True, n_components=2).fit(wide, Y)
         narrow = MESD("olpp-r", weighted=True, n_components=2).fit(X, Y)
@@ -281,7 +283,6 @@ def test_bad_input_is_named():
 
 
 def test_all_pairs_of_large_classes_are_refused(monkeypatch):
-    """Classes whose pairs are too many to take without a number of neighbors."""
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
     with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
         MESD("lfda").fit(X, Y)

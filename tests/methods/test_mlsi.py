@@ -1,4 +1,4 @@
-"""MLSI on sparse rows: against truncated SVD, principal covariates regression, and the paper's two tables."""
+"""Compare MLSI on sparse rows with truncated SVD, principal covariates regression and two tables of the paper."""
 
 import tracemalloc
 
@@ -21,7 +21,7 @@ N, D, L = 90, 160, 5
 X = scipy.sparse.random_array((N, D), density=0.2, format="csr", rng=RNG)
 NEW = scipy.sparse.random_array((30, D), density=0.2, format="csr", rng=RNG)
 Y = (X @ RNG.standard_normal((D, L)) + RNG.standard_normal((N, L)) > 1.0).astype(float)
-FEW = X[:, :20]  # fewer words than documents: the primal is the smaller problem
+FEW = X[:, :20]  # with fewer words than documents, the primal problem is smaller
 EXACT = {"tol": 1e-11, "n_components": 4}
 
 
@@ -80,7 +80,7 @@ def test_the_direct_form_is_principal_covariates_regression(beta):
 
 @pytest.mark.parametrize("arguments", [{"dual": True}, {"dual": False}, {"approximation": Krylov(3, 100)}])
 def test_coordinates_are_scaled_or_of_unit_constraint(arguments):
-    """The paper's w'X'Xw = 1 (with the ridge: w'(X'X + ridge I)w = 1), times the root of lambda unless it is left out."""
+    """Check the constraint w'(X'X + ridge I)w = 1 of the paper, and the scaling by the roots of the eigenvalues."""
     model = MLSI(ridge=0.3, scaled=False, **EXACT | arguments).fit(X, Y)
     W = model.components_.T
     np.testing.assert_allclose(W.T @ (X.T @ (X @ W)) + 0.3 * W.T @ W, np.eye(4), atol=1e-6)
@@ -114,7 +114,7 @@ def test_all_landmarks_give_the_exact_answer():
 
 
 def test_rows_are_never_densified():
-    """A million words: dense rows would take 2.4 GB."""
+    """Dense rows of this data set with a million words would need 2.4 GB."""
     wide = scipy.sparse.random_array((300, 1_000_000), density=2e-5, format="csr", rng=RNG)
     labels = (RNG.random((300, 4)) < 0.4).astype(float)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""MOPE against explicit n x n matrices, its forms against each other, and scikit-learn's contract."""
+"""Compare MOPE with explicit n x n matrices, compare its forms with each other, and run scikit-learn's checks."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ TEXT = scipy.sparse.random_array((N, 200), density=0.05, rng=np.random.default_r
 
 
 def brute_psi(rows: np.ndarray = X, labels: np.ndarray = Y, selection: str = "features") -> np.ndarray:
-    """Psi of (43) with scheme 3, Sorensen of the classes, and Gaussian weights: all n x n, in loops."""
+    """Compute the proximity matrix Psi of equation 43 with loops over all pairs (scheme 3, Sorensen similarity)."""
     n = len(rows)
     distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     if selection != "features":
@@ -129,13 +129,13 @@ def test_the_kernel_form_is_that_of_explicit_matrices(constraint: Any, center: b
     psi, H = brute_psi(), np.eye(N) - center / N
     gram = rbf_kernel(X, gamma=1 / (2 * 3.0**2))
     G = H @ gram @ H
-    V = scipy.linalg.eigh(G)[1][:, center:]  # without the constant direction, where G is singular
+    V = scipy.linalg.eigh(G)[1][:, center:]  # exclude the constant direction, which makes a centered G singular
     A = V.T @ G @ psi @ G @ V
     B = {"projection": V.T @ G @ V, "embedding": V.T @ G @ G @ V, "coefficients": None}[constraint]
     values, gamma = scipy.linalg.eigh(A, B)
     model = made(MOPE, **CALL, kernel=RBF(bandwidth=3.0), constraint=constraint, center=center).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-5)
-    if constraint != "embedding":  # whose directions of tiny eigenvalues of K are as good as any others
+    if constraint != "embedding":  # "embedding" does not determine directions with tiny eigenvalues
         Z = G @ V @ gamma[:, ::-1][:, :K]
         np.testing.assert_allclose(np.abs(model.embedding_), np.abs(Z), atol=1e-5 * np.abs(Z).max())
     np.testing.assert_allclose(model.transform(X), model.embedding_, atol=1e-6 * np.abs(model.embedding_).max())
@@ -219,7 +219,7 @@ def test_samples_without_labels_have_proximity_0_whatever_is_combined() -> None:
 
 @pytest.mark.parametrize("name", ["lsi", "lpp", "mds", "usc"])
 def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
-    """[MOPE 40] with phi(y) of LSI (right singular vectors), LPP, classical scaling, and spectral clustering."""
+    """Check equation 40 of [MOPE] with labels projected by LSI, LPP, classical scaling and spectral clustering."""
     S = np.linalg.svd(Y, full_matrices=False)
     centered = Y - Y.mean(axis=0)
     W = adjacency(neighbors(Y, 15)).toarray()
@@ -242,7 +242,7 @@ def test_labels_are_projected_by_any_unsupervised_method(name: str) -> None:
     np.testing.assert_allclose(psi, np.where(psi > 0, near, 0), atol=1e-7)
     assert (psi > 0).sum() == adjacency(neighbors(X, 7)).nnz
     if name == "mds":
-        one = np.array([[1.0, 1], [1, 0], [1, 1]])  # of rank 2, and of rank 1 where it is centered
+        one = np.array([[1.0, 1], [1, 0], [1, 1]])  # these labels have rank 2, or rank 1 after centering
         assert project_labels(name, one, None).shape == (3, 1)  # type: ignore[union-attr]
 
 
@@ -281,7 +281,7 @@ def test_labels_draw_samples_of_one_class_together(scheme: str) -> None:
     y = np.repeat([0, 1, 2], 40)
     data = np.random.default_rng(3).standard_normal((120, 10))
     data[:, :2] += 4 * np.array([[0, 0], [1, 0], [0, 1]])[y]
-    data[:, 5] *= 6  # the direction of most variance says nothing of the classes
+    data[:, 5] *= 6  # the direction of largest variance contains no class information
     arguments: dict[str, Any] = {"n_neighbors": 10, "n_components": 2, "center": True}
     shares = []
     for combination in ("priority", "features"):

@@ -1,4 +1,4 @@
-"""MORP in three forms and two engines: against kernel PCA, principal covariates regression, and the paper's equations."""
+"""Compare the three forms and two engines of MORP with kernel PCA, principal covariates regression and the paper."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 2.0
 NEW = RNG.standard_normal((40, D)) + 2.0
 Y = ((X - X.mean(axis=0)) @ RNG.standard_normal((D, L)) + 3 * RNG.standard_normal((N, L)) > 1.0).astype(float)
 XC, YC = X - X.mean(axis=0), Y - Y.mean(axis=0)
-WIDTH = 2.0  # narrow: the kernel has full rank
+WIDTH = 2.0  # a narrow kernel has full rank
 KERNEL = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / (2 * WIDTH**2))
 H = np.eye(N) - 1 / N
 KC, KY = H @ KERNEL @ H, YC @ YC.T
@@ -96,7 +96,8 @@ def test_every_form_solves_its_equation(beta, ridge, approximation):
     wanted = KC @ np.linalg.solve(KC + ridge * eye, v)
     np.testing.assert_allclose(np.abs(simplified.transform(X)), np.abs(wanted), atol=1e-6)
 
-    span = vectors_of_rank(KC)  # the centered kernel has one null direction: work in the rest
+    # The centered kernel is singular for the constant vector, so restrict the problem to its range.
+    span = vectors_of_rank(KC)
     K, inner = span.T @ KC @ span, span.T @ C @ span
     w, a = scipy.linalg.eigh(K @ inner @ K, K @ K + ridge * K)
     direct = morp(form="direct", **settings).fit(X, Y)
@@ -205,7 +206,7 @@ def test_linear_forms_by_features_by_products_and_by_kernel_are_one():
 
 
 def test_a_low_rank_kernel_keeps_the_labels_in_the_direct_form():
-    """The trap: with rank 60 of 150 the direct form keeps what the exact one knows."""
+    """The direct form with rank 60 of 150 retains the label information of the exact form."""
     rng = np.random.default_rng(5)
     hidden = rng.standard_normal((300, 3))
     rows = np.hstack([hidden, 3 * rng.standard_normal((300, 20))])
@@ -244,7 +245,7 @@ def test_where_the_kernel_lives_does_not_matter(storage):
     ids=["exact", "nystrom", "linear", "kernel CCA"],
 )
 def test_arrays_and_meta_are_the_model(model):
-    """What a model store keeps: `save` and `load` go through these two."""
+    """`save` and `load` use `described` and `rebuilt` to convert a model."""
     model = clone(model).fit(X, Y)
     back = rebuilt(*described(model))
     np.testing.assert_array_equal(back.transform(NEW), model.transform(NEW))
@@ -328,7 +329,7 @@ def test_bad_input_gets_a_sentence(case):
 
 
 def test_a_single_precision_kernel_does_not_spoil_the_direct_form():
-    """Few samples share much: the uncentered kernel's largest eigenvalue is hundreds of times the wanted ones."""
+    """The largest eigenvalue of the uncentered kernel is several hundred times larger than the relevant eigenvalues."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((900, 20)) * np.linspace(1, 0.1, 20)
     Y = (X @ rng.standard_normal((20, 30)) + rng.standard_normal((900, 30)) > 1).astype(float)

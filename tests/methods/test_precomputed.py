@@ -1,4 +1,4 @@
-"""A kernel that the user computed gives what the same kernel gives by its name: in every container, engine and fold."""
+"""Check that precomputed kernels are equivalent to named kernels in every container, engine and fold."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ESTIMATORS = {
 
 @pytest.fixture(autouse=True)
 def positions_as_keys(monkeypatch):
-    """Kernels are dealt out by position; let features be, too, so that both share folds."""
+    """Assign feature rows to folds by position, as precomputed kernels are, so that both inputs share folds."""
     for module in ("decide.out_of_fold", "methods.annotator", "methods.neighbor_votes", "methods.ridge"):
         monkeypatch.setattr(f"dmo.{module}.row_keys", lambda estimator, data, index: mixed(index + 1))
 
@@ -84,7 +84,7 @@ def _store(K, path):
 
 @cache
 def samples(n):
-    """Rows, their labels, and their kernel: of n training samples and 20 new ones."""
+    """Return the features, labels and kernel matrices of n training samples and 20 new samples."""
     X, Y = make_multilabel_classification(n_samples=n + NEW, n_classes=5, random_state=0)
     X = X / 5
     K = gram_matrix(KERNEL, X, np.float64)[0]
@@ -105,7 +105,7 @@ def outputs(model, X):
 
 @cache
 def by_name(name, n, weighted=False, **parameters):
-    """The model of the samples' features and the kernel's name, and what it says of the new samples."""
+    """Fit a model on features with a named kernel, and return the model with its outputs for new samples."""
     X, Y, *_ = samples(n)
     y = 2.0 * Y - 1 if name.endswith("SVR") else Y
     weights = {"sample_weight": np.arange(n) % 3 * 1.0} if weighted else {}
@@ -114,7 +114,7 @@ def by_name(name, n, weighted=False, **parameters):
 
 
 def up_to_sign(found, wanted):
-    """Columns of coordinates have the sign that a starting vector gives them."""
+    """Align the signs of the columns, because the sign of an eigenvector is arbitrary."""
     return found * np.sign((found * wanted).sum(axis=0))
 
 
@@ -162,15 +162,15 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
     n = 150
     X, Y, K, K_new = samples(n)
     y = 2.0 * Y - 1 if name.endswith("SVR") else Y
-    how = {"approximation": Exact(storage="recomputed", block=128)}  # the store's, so that both sum in one order
+    how = {"approximation": Exact(storage="recomputed", block=128)}  # equal blocks imply the same order of sums
     if name.endswith("SVR"):
         how |= {"C": 0.1, "tol": 1e-3, "decoder": Scores(label_sets=False)}
     if name == "MultiSetCCA":
         how["solver"] = Solver(tol=1e-6)
     wanted = outputs(made(name, KERNEL, **how).fit(X[:n], y), X[n:])
     found = outputs(made(name, "precomputed", **how).fit(_store(K, tmp_path), y), K_new)
-    # iterations of the regression end at a duality gap of 1e-3, wherever within it; eigenvectors of float32 sums, which a
-    # processor adds in its own order, at a residual of 1e-6 over the gap of their eigenvalues
+    # The regression stops at a duality gap of 1e-3. The eigensolver stops at a residual of 1e-6 in float32, which
+    # bounds the error of an eigenvector only after division by the gap between eigenvalues.
     tolerance = 1e-2 if name.endswith("SVR") else 1e-5 if name == "MultiSetCCA" else 1e-6
     np.testing.assert_allclose(up_to_sign(found, wanted), wanted, atol=tolerance * np.abs(wanted).max())
 
@@ -178,11 +178,11 @@ def test_estimators_take_tiles_of_a_kernel_matrix(name, tmp_path):
 def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_path):
     n = 2100
     _, Y, K, K_new = samples(n)
-    write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # float32, as kernels of that size are kept
+    write_kernel(str(tmp_path / "k.zarr"), K, block=512)  # the store uses float32
     engine = Exact(storage="recomputed")
     model = made("MultiViewRidge", "precomputed", ridge=1.0, approximation=engine, decoder=Scores(label_sets=False))
     found = model.fit(open_kernel(str(tmp_path / "k.zarr")), Y).decision_function(K_new)
-    # the same by LAPACK: the kernel as it is stored, centered
+    # Solve the centered system of the stored kernel with LAPACK.
     stored, new, targets = (
         K.astype(np.float32).astype(float),
         K_new.astype(np.float32).astype(float),
@@ -193,13 +193,13 @@ def test_a_stored_kernel_above_one_block_of_the_default_is_fitted_by_tiles(tmp_p
     new -= new.mean(axis=1, keepdims=True)
     both = scipy.linalg.solve(centered + np.eye(n), np.hstack([targets, new.T]), assume_a="pos")
     dual, back = both[:, : targets.shape[1]], both[:, targets.shape[1] :]
-    # a residual r of the solve is an error (K + I)^-1 k(x) r of the score, and |r| is at most 1e-6 of the targets
+    # A residual r of the solve changes a score by k(x)'(K + I)^-1 r, and the norm of r is at most 1e-6 of the targets.
     bound = COEFFICIENTS * np.linalg.norm(back, axis=0)[:, None] * np.linalg.norm(targets, axis=0)
     assert (np.abs(found - new @ dual) <= bound).all()
 
 
 class Watched:
-    """A kernel in chunks that notes the largest part that was read of it."""
+    """Chunked kernel that records the largest number of entries read at once."""
 
     ndim, chunks, largest = 2, (50, 50), 0
 
@@ -263,7 +263,7 @@ SPECS = {"a": KERNEL, "b": Laplacian(bandwidth=5.0)}
 
 
 def two_views(n, container, path):
-    """Two views, labels, and the views' kernels in a container."""
+    """Return two views, their labels and their kernel matrices in a container."""
     X, Y = make_multilabel_classification(n_samples=n, n_classes=5, random_state=0)
     views = {"a": X[:, :12] / 5, "b": X[:, 8:] / 5}
     kernels = {name: gram_matrix(SPECS[name], view, np.float64)[0] for name, view in views.items()}
@@ -278,7 +278,7 @@ def of_two(name, precomputed, **parameters):
 
 
 def grid_of_two(name):
-    """One ridge of KGHA: those of others above."""
+    """Return the grid of an estimator for two views. KGHA uses a single ridge."""
     if name == "NeighborVotes":
         return grid_of(name)
     return (grid_of(name) if name == "MultiViewRidge" else {"ridge": [0.03]}) | {"decoder": [None, "calibrated"]}
@@ -286,7 +286,7 @@ def grid_of_two(name):
 
 @cache
 def by_names_of_two(how, name):
-    """Folds' scores of two views with kernels by name."""
+    """Compute the cross-validation scores of two views with named kernels."""
     views, Y, _ = two_views(60, "numpy", None)
     model = of_two(name, "")
     if how == "sweep":
@@ -392,7 +392,8 @@ def test_a_kernel_matrix_stands_beside_features_and_in_stored_models(model, engi
     model.set_params(kernel={"own": "precomputed", "words": "rbf"})
     new = {"own": K_new, "words": X[n:, :8]}
     found = outputs(model.fit({"own": _store(K, tmp_path), "words": X[:n, :8]}, y), new)
-    np.testing.assert_allclose(found, wanted, atol=1e-2 if isinstance(model, LLTSVR) else 1e-5)  # of a gap of 1e-4
+    # LLTSVR stops at a duality gap of 1e-4, which allows larger score errors.
+    np.testing.assert_allclose(found, wanted, atol=1e-2 if isinstance(model, LLTSVR) else 1e-5)
     model.save(str(tmp_path / "model"))
     np.testing.assert_array_equal(outputs(dmo.load(str(tmp_path / "model")), new), found)
 
@@ -485,7 +486,7 @@ def test_a_kernel_with_rounding_gives_what_its_transpose_gives():
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_a_float32_factor_takes_no_room_in_a_matrix_that_was_given(ridge, monkeypatch):
-    monkeypatch.setattr("dmo.linalg.solve._spared", lambda *_: 1.0)  # else of 2000 samples and more
+    monkeypatch.setattr("dmo.linalg.solve._spared", lambda *_: 1.0)  # the default applies from 2000 samples
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(80, 5)), rng.random((80, 3)) < 0.4
     K = rbf_kernel(X, gamma=0.1).astype(np.float32)

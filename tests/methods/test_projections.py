@@ -1,4 +1,4 @@
-"""Every global projection against an implementation that someone else wrote, or against its formula written out."""
+"""Compare every global projection with an independent implementation or with its explicit formula."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def moments_of(problem: TraceProblem, rows: np.ndarray) -> Moments:
 
 
 def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
-    """Coordinates of the training samples by moments and by operators, and the eigenvalues of both."""
+    """Fit a method from moments and from kernel operators, and return both embeddings and both fits."""
     method = METHODS[name]
     centered = XC if method.center else X
     samples = TraceSamples(N, None, labels if method.labels else None, float((centered**2).sum()), method.center)
@@ -48,13 +48,13 @@ def both(name: str, k: int = K, labels: np.ndarray = Y, **settings: float):
 
 
 def angle(A: np.ndarray, B: np.ndarray) -> float:
-    """Largest principal angle in degrees, from sines: exact for small ones."""
+    """Compute the largest principal angle in degrees from its sine, which is accurate for small angles."""
     P, Q = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
     return float(np.degrees(np.arcsin(min(1.0, np.linalg.norm(Q - P @ (P.T @ Q), 2)))))
 
 
 def moments_only(name: str, k: int = K, **settings: float) -> np.ndarray:
-    """Coordinates by moments; for covariance constraints without a ridge, where K of rank D has no inverse."""
+    """Embed the samples from moments, for covariance constraints without a ridge, for which K is singular."""
     method = METHODS[name]
     problem = method.problem(TraceSamples(N, None, Y, float((XC**2).sum()), method.center), Options(**settings))
     return XC @ fit_moments(problem, moments_of(problem, X), k).coefficients
@@ -68,7 +68,7 @@ def same(name: str, wanted: np.ndarray, **settings: float) -> None:
 
 
 def by_formula(A: np.ndarray, B: np.ndarray | None, k: int = K) -> np.ndarray:
-    """W of the k algebraically largest eigenvalues, by SciPy's dense solver."""
+    """Return the eigenvectors of the k largest eigenvalues, computed by SciPy."""
     values, vectors = scipy.linalg.eigh(A, B)
     return vectors[:, np.argsort(values)[::-1][:k]]
 
@@ -122,7 +122,7 @@ def test_mddm_in_both_constraints(shrinkage):
 
 @pytest.mark.parametrize("shrinkage", [0.3, 0.7])
 def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
-    """alpha'((1 - s) K K + s K)alpha = I: a share of the constraint that is lost leaves the angles, and changes the scale."""
+    """Check that the coordinates satisfy the constraint of MDDM with shrinkage, which determines their scale."""
     operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
     problem = METHODS["mddm"].problem(TraceSamples(N, None, Y), Options(shrinkage=shrinkage))
     fit = fit_operator(problem, operator, K)
@@ -134,7 +134,7 @@ def test_coordinates_of_kernel_mddm_keep_the_constraint(shrinkage):
 
 @pytest.mark.parametrize("ridge", [0.5, 2.0])
 def test_a_share_of_the_covariance_in_the_constraint_keeps_its_scale(ridge):
-    """alpha'(w K K + c K)alpha = I and alpha'K(K + T T')K alpha = diag(values), w = .4."""
+    """Check that the coordinates satisfy a constraint with 0.4 times the covariance plus a ridge."""
     operator, kernel = Dense(KERNEL).centered(), H @ KERNEL @ H
     A, B = QuadraticForm(N, kernel=1.0, factor=YC), QuadraticForm(N, identity=0.4)
     fit = fit_operator(TraceProblem(A, B, ridge), operator, K)
@@ -154,7 +154,7 @@ def test_hsic_estimates_are_their_definitions():
     K1 = np.outer(small[:, 0], small[:, 0])
     assert a.values[0] == pytest.approx(np.trace(K1 @ H @ KY @ H) / (N - 1) ** 2)
     small, exact, a, _ = both("hsic-1")
-    for j in range(K):  # Song et al. 2012, eq. 5, on the one-dimensional linear kernel of each coordinate
+    for j in range(K):  # apply equation 5 of Song et al. (2012) to the linear kernel of each coordinate
         own, other = np.outer(small[:, j], small[:, j]), KY.copy()
         np.fill_diagonal(own, 0.0)
         np.fill_diagonal(other, 0.0)
@@ -165,7 +165,8 @@ def test_hsic_estimates_are_their_definitions():
 
 
 def test_unbiased_hsic_takes_the_algebraically_largest_of_an_indefinite_matrix():
-    noise = np.random.default_rng(1).permutation(N)  # labels without a relation: negative values are the largest ones
+    # For unrelated labels, some eigenvalues are negative and large in magnitude.
+    noise = np.random.default_rng(1).permutation(N)
     _, _, a, b = both("hsic-1", D, Y[noise])
     assert a.values[-1] < 0 < a.values[0]
     assert abs(a.values[-1]) > abs(a.values[D // 2])
@@ -217,7 +218,7 @@ def test_engines_agree_on_a_kernel_of_full_rank(name):
 
 
 def test_kernel_cca_predicts_its_own_correlations():
-    """Kernel CCA with a ridge on the kernel's side: the eigenvalues are squared correlations of the regularized problem."""
+    """The eigenvalues are the squared correlations of kernel CCA with a ridge on the kernel."""
     ridge, kernel = 0.1, H @ KERNEL @ H
     inverse = np.linalg.inv(kernel + ridge * np.eye(N))
     labels = YC @ np.linalg.inv(YC.T @ YC) @ YC.T
@@ -272,7 +273,7 @@ def test_the_table_names_paper_and_formula():
 
 
 class NeverWhole(Tiles):
-    """Tiles of a kernel that this process could not hold."""
+    """Tiled kernel that fails if it is converted to a dense matrix."""
 
     def dense(self, dtype=np.float64):
         raise AssertionError("the whole kernel was asked for")

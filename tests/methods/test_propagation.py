@@ -1,4 +1,4 @@
-"""Label propagation against scikit-learn (no class similarities) and against one large Kronecker system."""
+"""Compare label propagation with scikit-learn and, for class similarities, with a Kronecker system."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
 
 
 def kronecker(method: str, lam2: float) -> np.ndarray:
-    """Z from the gradient of the objective, written for vec(Z) at once: dense (n L) x (n L)."""
+    """Compute Z by setting the gradient to zero, as one dense linear system in the n L entries of vec(Z)."""
     w, fit = W.toarray(), np.diag(KNOWN.astype(float))
     L_w = laplacian(w, normed=method in ("smse2", "ml-lgc"))
     degree = SIGMA.sum(axis=1)
@@ -109,7 +109,7 @@ def test_the_bound_of_the_class_similarities_is_where_the_problem_ceases_to_be_c
 
 
 def test_at_the_bound_itself_the_problem_is_refused() -> None:
-    """Classes that share no sample are not alike at all: the bound of ml-lgc is 1 / 1."""
+    """Classes without common samples have no similarity, for which the bound of ml-lgc is 1."""
     Y = np.where(np.arange(N)[:, None] < 8, np.eye(2)[np.arange(N) % 2], np.nan)
     model = LabelPropagation("ml-lgc", smoothness=LAM1, graph=Graph(n_neighbors=8), correlation=1.0)
     with pytest.raises(ValueError, match="unbounded; it must be below 1,"):

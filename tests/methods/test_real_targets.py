@@ -1,4 +1,4 @@
-"""Real-valued targets: predicted in their units, scored by R2, and given to scikit-learn's tools for regressors."""
+"""Check that real targets are predicted in their units, scored by R2 and supported by scikit-learn's tools."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ Y = X @ RNG.standard_normal((5, 3)) * UNITS + OFFSETS + 0.2 * RNG.standard_norma
 NEW = RNG.standard_normal((20, 5))
 
 
-# to rounding: scikit-learn compares repeated rows to 1e-7
+# Use a tight tolerance, because scikit-learn compares repeated rows to within 1e-7.
 @checked_by_scikit_learn(
     [MultiViewRidge(targets="real"), KGHA(n_components=1.0, targets="real", solver=Solver(tol=1e-12))]
 )
@@ -79,7 +79,7 @@ def test_further_rows_and_models_on_disk(tmp_path):
     ):
         whole = clone(model).partial_fit(X, Y)
         parts = clone(model).partial_fit(X[:50], Y[:50]).partial_fit(X[50:], Y[50:])
-        if isinstance(model, MultiViewRidge):  # labels of another scale have another ridge
+        if isinstance(model, MultiViewRidge):  # in KGHA, the scale of the targets changes the effective ridge
             assert_allclose((parts.predict(NEW) - whole.predict(NEW)) / UNITS, 0, atol=1e-6)
         parts.save(str(tmp_path / "m.zarr"))
         back = dmo.load(str(tmp_path / "m.zarr"))
@@ -171,5 +171,5 @@ def test_projections_predict_what_they_decode(model, tmp_path):
         assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).predict(NEW), fitted.predict(NEW))
         lazy = fitted.predict(da.from_array(NEW, chunks=(7, 5)))
         assert lazy.shape == shape
-        same = assert_allclose if score is r2_score else assert_array_equal  # real numbers by chunks: to rounding
+        same = assert_allclose if score is r2_score else assert_array_equal  # chunks change the last digits
         same(lazy.compute(), fitted.predict(NEW))

@@ -1,7 +1,8 @@
-"""Tools of scikit-learn, dask-ml, pickle, joblib, threads and Dask around every estimator and every kind of input.
+"""Use every estimator with tools of scikit-learn, dask-ml, pickle, joblib, threads and Dask.
 
-The table of docs/reference/tools.md says what works. A run tries every tool with every estimator, each time with another
-kind of input, and compares; with DMO_TOOLS_TABLE=docs/reference/tools.md it tries all kinds, and writes the table.
+The table of docs/reference/tools.md lists the supported combinations. A run tries every tool with every estimator on
+one kind of input. If DMO_TOOLS_TABLE=docs/reference/tools.md is set, the run tries all kinds of input and writes the
+table.
 """
 
 import os
@@ -58,7 +59,7 @@ from dmo.decoders import Scores
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of dask-ml's own imports
+    warnings.simplefilter("ignore")  # dask-ml warns when it is imported
     pytest.importorskip("dask_ml", reason="dask-ml is not installed")
     from dask_ml.model_selection import GridSearchCV as DaskGridSearchCV
     from dask_ml.wrappers import ParallelPostFit
@@ -81,7 +82,7 @@ SEVERAL: dict[str, Any] = {
     "NeighborVotes": NeighborVotes(),
     "FastTag": FastTag(),
     "TwoPassKNN": TwoPassKNN(),
-    # without ten further fits each, of which thresholds of label sets would be learned
+    # Disable label sets, whose thresholds would require ten additional fits.
     "LLTSVR": LLTSVR(tol=1e-2, decoder=Scores(label_sets=False)),
     "CoupledSVR": CoupledSVR(tol=1e-2, decoder=Scores(label_sets=False)),
 }
@@ -114,12 +115,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
 
 
 def _kinds(model: str) -> list[str]:
-    """Inputs that an estimator takes."""
+    """Return the kinds of input that an estimator supports."""
     return [kind for kind in INPUTS if model in SEVERAL or kind not in VIEWS]
 
 
 def _answer(model: Any, X: Any) -> np.ndarray:
-    """What the model says of some samples."""
+    """Return the scores, predictions or coordinates of some samples."""
     method = next(name for name in ("decision_function", "predict", "transform") if hasattr(model, name))
     return np.asarray(getattr(model, method)(X))
 
@@ -160,7 +161,7 @@ def _split(model: Any, X: Any, folder: Path) -> None:
 
 
 def _scoring(model: Any) -> Any:
-    """None where it has a score; else any number that its answers give."""
+    """Return None if the model has a `score` method, otherwise an arbitrary scoring function."""
     if hasattr(model, "score"):
         return None
     return lambda fitted, X, y: -float(np.abs(_answer(fitted, X)).mean())
@@ -217,7 +218,7 @@ def _post_fitted(model: Any, X: Any, folder: Path) -> None:
     fitted = clone(model).fit(X, Y)
     method = next(name for name in ("predict", "transform") if hasattr(model, name))
     found, plain = getattr(ParallelPostFit(fitted), method)(X), np.asarray(getattr(fitted, method)(X))
-    # dask-ml gives predictions of several labels one dimension, see test_dask_ml.py
+    # dask-ml declares one dimension for multi-label predictions (see test_dask_ml.py).
     blocks = found.blocks if isinstance(found, da.Array) else [found]
     assert_allclose(np.concatenate([np.asarray(block) for block in blocks]), plain, rtol=1e-9, atol=1e-9)
 
@@ -247,7 +248,7 @@ WHOLE_TABLE = "DMO_TOOLS_TABLE" in os.environ
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[dict[tuple[str, str], dict[str, str]]]:
-    """What failed by estimator, tool and kind of input, of all that was tried."""
+    """Collect the failures by estimator, tool and kind of input."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     yield found
     if path := os.environ.get("DMO_TOOLS_TABLE"):
@@ -269,7 +270,7 @@ def _cell(failed: dict[str, str]) -> str:
 
 
 def _documented() -> dict[tuple[str, str], set[str]]:
-    """Kinds of input that the page says not to work, by estimator and tool."""
+    """Read the unsupported kinds of input of each estimator and tool from the documentation page."""
     text = PAGE.read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|\n").split("|")]
@@ -284,13 +285,13 @@ def _documented() -> dict[tuple[str, str], set[str]]:
 
 
 def _tried(name: str, tool: str) -> list[str]:
-    """All kinds, or one: every tool and every estimator meets each of them."""
+    """Return the kinds of input to test: all kinds, or a single kind that varies with the estimator and the tool."""
     kinds = _kinds(name)
     return kinds if WHOLE_TABLE else [kinds[(list(MODELS).index(name) + list(TOOLS).index(tool)) % len(kinds)]]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of rank and convergence on a few samples
+@pytest.mark.filterwarnings("ignore::UserWarning")  # few samples cause rank and convergence warnings
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("name", MODELS)
 def test_tools_take_every_estimator_and_input(name, tool, tmp_path, table):

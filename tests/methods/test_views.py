@@ -1,4 +1,4 @@
-"""Views in one object: what scikit-learn and dask-ml do with rows they do with views, and get what plain loops get."""
+"""Check that tools of scikit-learn and dask-ml split, search and score `Views` as explicit loops do."""
 
 import warnings
 from typing import Any
@@ -60,7 +60,7 @@ NAMED = pd.DataFrame(WHOLE, columns=[f"g{i}" for i in range(8)] + list("abcde"))
 SLICES = {"gist": slice(0, 8), "hue": slice(8, None)}
 NAMES = {"gist": [f"g{i}" for i in range(8)], "hue": list("abcde")}
 
-GIVEN: dict[str, tuple[Any, Any]] = {  # X, the parameter `views`
+GIVEN: dict[str, tuple[Any, Any]] = {  # pairs of X and the parameter `views`
     "Views": (Views(VIEWS), None),
     "DataFrame of two levels": (FRAME, None),
     "array and slices": (WHOLE, SLICES),
@@ -77,7 +77,7 @@ _KNOWN: dict[str, np.ndarray] = {}
 
 
 def _by_hand(model: Any) -> np.ndarray:
-    """Scores of a cross-validation over a plain mapping."""
+    """Compute cross-validation scores with an explicit loop over a mapping of views."""
     if repr(model) not in _KNOWN:
         _KNOWN[repr(model)] = np.array(
             [
@@ -151,7 +151,7 @@ def test_pipelines_and_column_transformers_go_before_views():
 
 def test_dask_ml_searches_over_views():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of dask-ml's own imports
+        warnings.simplefilter("ignore")  # dask-ml warns when it is imported
         dask_ml = pytest.importorskip("dask_ml.model_selection", reason="dask-ml is not installed")
     grid = {"ridge": [0.01, 1.0, 100.0]}
     for X, columns in (GIVEN["Views"], GIVEN["array and slices"]):
@@ -236,7 +236,7 @@ def test_what_are_no_views_is_told(make, message):
 
 
 WITHOUT_SETS = Scores(label_sets=False)
-OF_COLUMNS: dict[str, Any] = {  # how an estimator is told which columns of one array are its views
+OF_COLUMNS: dict[str, Any] = {  # estimators that split the columns of one array into views
     "NeighborVotes": lambda columns: NeighborVotes(MultiViewRidge(prepare=Prepare(views=columns))),
     "FastTag": lambda columns: FastTag(MultiViewRidge(prepare=Prepare(views=columns))),
     "LLTSVR": lambda columns: LLTSVR(tol=1e-3, decoder=WITHOUT_SETS, prepare=Prepare(views=columns)),

@@ -1,4 +1,4 @@
-"""The benchmark of annotators: it runs in parts, reads each test set once, and equals the library's estimators."""
+"""Check that the benchmark of annotators can run in parts, reads each test set once, and agrees with the estimators."""
 
 import csv
 import importlib.util
@@ -26,7 +26,7 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def finished(pipeline, tmp_path_factory):
-    """Run the benchmark in two parts and return its folder."""
+    """Run the benchmark in two parts, and return the output folder."""
     work = tmp_path_factory.mktemp("benchmark")
     for annotators in ("jec,2pknn,tagprop-sigma", "votes,kgha-0.5,ridge-tagprop,space"):
         assert pipeline.main([*COMMAND, "--work", str(work), "--annotators", annotators]) == 0
@@ -88,7 +88,7 @@ def test_every_test_is_read_once_and_finished_parts_are_not_done_again(pipeline,
     ridge, kgha = (float(table(finished)[name, "plug-in"]["f1"]) for name in ("ridge-tagprop", "kgha-0.5"))
     row = next(line for line in text.split("### KGHA against")[1].splitlines() if line.startswith("| kgha-0.5"))
     assert f"{100 * kgha:.1f} ({100 * (kgha - ridge):+.1f})" in row
-    monkeypatch.setattr(pipeline, "prepared", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(pipeline, "prepared", lambda *_: pytest.fail("finished work is repeated"))
     assert pipeline.main([*COMMAND, "--work", str(finished), "--annotators", "jec,votes,space"]) == 0
     assert (finished / "table.md").read_text() == text
 

@@ -1,4 +1,4 @@
-"""Commands and code in the documentation run as shown."""
+"""Check that commands and code in the documentation run and print the documented output."""
 
 import contextlib
 import doctest
@@ -20,7 +20,7 @@ from dmo.methods.catalog import markdown
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 NEEDS = {"photographs": "cv2", "embeddings": "pyarrow", "serve": "uvicorn", "views": "xarray", "tools": "dask_ml"}
-"""Packages that a page needs in addition to dmo."""
+"""Additional packages that a documentation page needs."""
 ELSEWHERE = {
     "pip": "installs packages",
     "python -m venv": "makes an environment",
@@ -32,21 +32,21 @@ ELSEWHERE = {
     "dmo ingest scene": "downloads",
     "dmo --install-completion": "changes the shell",
 }
-"""Prefixes of commands that are shown but not run, with the reason."""
+"""Prefixes of documented commands that the tests do not run, each with the reason."""
 TEMPLATE = ROOT / "pipelines" / "template.py"
-"""The pipeline at the start of the page on clusters, which readers save as a file."""
+"""Pipeline that the page on clusters shows, and that readers save as a file."""
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
 COMPARED = doctest.OutputChecker()
 
 
 def blocks(path, *languages):
-    """Return (language, text) of the blocks of a page, in order."""
+    """Return the language and the text of every code block of a page."""
     found = BLOCK.findall(path.read_text(encoding="utf-8"))
     return [(language, text) for language, text in found if language in languages]
 
 
 def commands(language, text):
-    """Return (command, shown output or None): lines after "$ " in console blocks, every line in other blocks."""
+    """Return the commands of a code block with their documented output, or None if a block shows no output."""
     if language == "sh":
         lines = text.replace("\\\n", " ").splitlines()
         return [(line, None) for line in lines if line.strip() and not line.startswith("#")]
@@ -56,7 +56,7 @@ def commands(language, text):
 
 
 def serves(words):
-    """Run `dmo serve` until it listens, stop it like Ctrl-C, and return its output."""
+    """Run `dmo serve` until the server listens, stop the server by an interrupt, and return the output."""
     said = ""
     with subprocess.Popen(
         [sys.executable, "-m", "dmo", *words, "--no-browser"],
@@ -74,7 +74,6 @@ def serves(words):
 
 
 def does(command):
-    """Run a command and return its output."""
     program, *words = shlex.split(command, comments=True)
     if program == "dmo":
         return serves(words) if words[0] == "serve" else run(*words).output
@@ -83,7 +82,7 @@ def does(command):
 
 
 def runs(path, space):
-    """Run the blocks of a page, with one namespace for all Python blocks, and compare the shown output."""
+    """Run all code blocks of a page, and compare the output with the documented output."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     for language, text in blocks(path, "python", "sh", "console"):
         if text == TEMPLATE.read_text(encoding="utf-8"):
@@ -102,7 +101,7 @@ def runs(path, space):
 
 @pytest.fixture(scope="module")
 def front_page(tmp_path_factory):
-    """Run the README's example and return its namespace."""
+    """Run the example of the README, and return its namespace."""
     ((_, text),) = blocks(ROOT / "README.md", "python")
     assert len(text.strip().splitlines()) <= 22
     space = {"__name__": "__main__"}
@@ -115,7 +114,7 @@ def front_page(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_commands_of_guides_run_and_print_the_shown_output(page, front_page, tmp_path, monkeypatch):
-    """Every page starts in an empty folder; its Python code may use variables of the front page's example."""
+    """Run every page in an empty folder. Python code may use the variables of the README example."""
     pytest.importorskip(NEEDS.get(page.stem, "dmo"), exc_type=ImportError)
     monkeypatch.chdir(tmp_path)
     with contextlib.nullcontext() if page.stem == "report" else figures_emptied():
@@ -172,7 +171,7 @@ def test_the_catalog_is_the_codes_own():
 
 
 def test_links_between_documents_lead_somewhere():
-    # These pages are generated before the documentation is built; its build checks links into them.
+    # The build of the documentation generates these pages and checks the links to them.
     made = [ROOT / "docs" / "how-to" / folder for folder in ("clusters", "data")]
     folders = ("", "docs/*/", "cluster/**/", "data/", "pipelines/**/")
     for page in (page for folder in folders for page in ROOT.glob(f"{folder}*.md")):

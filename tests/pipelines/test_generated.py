@@ -1,4 +1,4 @@
-"""Generated stores have the announced shapes and statistics, independent of the blocks that are read."""
+"""Check that generated stores have the documented shapes and statistics for any block size."""
 
 import numpy as np
 import pytest

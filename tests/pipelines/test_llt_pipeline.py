@@ -1,4 +1,4 @@
-"""The experiments of the LLT-SVR paper at small size: functions, settings, tables next to the printed values."""
+"""Run small versions of the experiments of the LLT-SVR paper, and check functions, settings and tables."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ def pipeline(monkeypatch):
 
 
 def test_the_printed_functions_by_hand(pipeline):
-    """Compare with manual values of f1 and of f2, section 4.2.
+    """Compare the functions f1 and f2 of section 4.2 with values computed by hand.
 
     f1 = 0.25 [1.5 (1 - a) + e^(2a - 1) sin(3 pi (a - 0.6)^2) + e^(3 (b - 0.5)) sin(4 pi (b - 0.9)^2)]
     """
@@ -35,7 +35,7 @@ def test_tables_show_the_paper_and_how_far_ours_is_from_it(pipeline, monkeypatch
     assert rows["Swiss Roll", "LLT-SVR", "l1"]["paper"] == 0.524
     for row in rows.values():
         assert row["ours - paper"] == pytest.approx(row["ours"] - row["paper"])
-    for manifold in ("Twin Peaks", "Swiss Roll"):  # the l1 norm of a vector is at least its l2 norm
+    for manifold in ("Twin Peaks", "Swiss Roll"):  # an l1 norm is at least as large as the l2 norm
         assert rows[manifold, "LLT-SVR", "l1"]["ours"] > rows[manifold, "LLT-SVR", "l2"]["ours"]
     better = [rows[m, "LLT-SVR", e]["ours"] < rows[m, "Naive SVR", e]["ours"] for m, _, e in rows]
     assert found["claims"][0]["holds"] == all(better)

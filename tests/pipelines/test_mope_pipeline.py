@@ -1,4 +1,4 @@
-"""The experiments on proximity-based embeddings, small, on generated stories: tables, claims, figures, classifier."""
+"""Run small versions of the MOPE experiments on generated stories, and check tables, claims and figures."""
 
 import csv
 import importlib
@@ -22,7 +22,7 @@ def pipeline(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    """Write 260 stories with one to three of 11 topics; their words identify the topics."""
+    """Write 260 stories with one to three of 11 topics, which determine the words of a story."""
     rng = np.random.default_rng(0)
     words = [f"{a}{b}word" for a in "abcdefgh" for b in "abcdefghijklm"]
     stories = []
@@ -58,7 +58,6 @@ def test_the_classifier_is_scikit_learns_discriminant_per_label(pipeline):
 
 @pytest.mark.slow
 def test_labels_that_are_hidden_do_not_count(pipeline):
-    """Methods with labels for 40 % of the rows return the same results whatever the hidden labels are."""
     text, protocol = pipeline("mope_text"), pipeline("mope_protocol")
     rng = np.random.default_rng(2)
     X, Y = np.abs(rng.standard_normal((240, 12))), (rng.random((80, 3)) < 0.5).astype(float)
@@ -148,13 +147,13 @@ def test_the_papers_features_are_distances_of_stems(pipeline, data, tmp_path):
     thirds = protocol.Thirds.of(X, Y, 0, 30, distances=True)
     parts = [np.sort(np.random.default_rng(0).permutation(len(Y))[start::3]) for start in range(3)]
     D = np.linalg.norm(X[parts[1]].toarray()[:, None] - X[parts[0]].toarray()[None], axis=2)
-    scale = thirds.X[1].max() / D.max()  # features are distances up to a common scale
+    scale = thirds.X[1].max() / D.max()  # the features are scaled distances
     gaps = [np.abs(thirds.X[1][:, [j]] - scale * D).max(axis=0).min() for j in range(30)]
     np.testing.assert_allclose(gaps, 0, atol=1e-3 * scale)
 
 
 def test_a_label_is_given_above_the_threshold_of_the_best_f1(pipeline):
-    """Scores 0.9, 0.8, 0.3, 0.2 with labels 1, 0, 1, 0: threshold 0.3 has F1 0.8. Unused labels are never predicted."""
+    """For scores 0.9, 0.8, 0.3, 0.2 and labels 1, 0, 1, 0, the threshold 0.3 has the largest F1 of 0.8."""
     scores = np.array([[0.9, 0.5], [0.8, 0.1], [0.3, 0.7], [0.2, 0.9]])
     found = pipeline("mope_protocol")._thresholds(scores, np.array([[1, 0], [0, 0], [1, 0], [0, 0]]))
     assert found.tolist() == [0.3, np.inf]
@@ -172,14 +171,15 @@ def test_the_papers_second_experiment(pipeline, data, tmp_path, monkeypatch):
 
 
 def test_the_printed_formulas_and_the_former_ones(pipeline, data, tmp_path):
-    """Manual values for the label sets {a, b}, {a}, {b} (two samples per label) and the points 0, 1, 3 on a line."""
+    """Compare formulas with values computed by hand for the label sets {a, b}, {a}, {b} and the points 0, 1, 3."""
     formulas, protocol = pipeline("mope_formulas"), pipeline("mope_protocol")
     X, Y = np.array([[0.0], [1.0], [3.0]]), np.array([[1.0, 1], [1, 0], [0, 1]])
     parts = (np.arange(3),) * 3
     split = formulas.Split(protocol.Thirds((X, X, X), (Y, Y, Y), np.ones(3, bool), np.ones(1), parts), csr_array(X))
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(formulas.weighted_sizes(split)[off], [2 / 3, 2 / 3, 2 / 3, 0, 2 / 3, 0])
-    share = np.array([[0, 3 / 4, 1 / 4], [2 / 3, 0, 1 / 3], [2 / 5, 3 / 5, 0]])  # 1/d divided by the row sum
+    # Inverse distances divided by the row sum.
+    share = np.array([[0, 3 / 4, 1 / 4], [2 / 3, 0, 1 / 3], [2 / 5, 3 / 5, 0]])
     np.testing.assert_allclose(formulas.row_normalized(split), (share + share.T) / 2)
     distances = np.array([[0, 1, 1], [1, 0, 2**0.5], [1, 2**0.5, 0]])
     np.testing.assert_allclose(formulas.reciprocal_distance(split), 1 / (1 + distances))

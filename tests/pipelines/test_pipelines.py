@@ -1,4 +1,4 @@
-"""Pipelines as users run them: complete, restartable, equal to the library, with clear errors for wrong input."""
+"""Check that pipelines run completely, can be restarted, agree with the library, and raise clear errors."""
 
 import ast
 import csv
@@ -40,7 +40,7 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def finished(pipeline, tmp_path_factory):
-    """Run the quick pipeline on the digits and return its folder."""
+    """Run the quick pipeline on the digits, and return the output folder."""
     work = tmp_path_factory.mktemp("pipeline") / "work"
     assert pipeline.main(["--data", "digits", "--work", str(work), "--quick", "--top", "3"]) == 0
     return work
@@ -84,7 +84,7 @@ def test_a_row_equals_the_result_of_the_library(finished):
 
 def test_finished_parts_are_not_computed_again(pipeline, finished, monkeypatch):
     before = table(finished)
-    (finished / "results" / "all-KGHA.json").unlink()  # evaluated again from the stored scores
+    (finished / "results" / "all-KGHA.json").unlink()  # the pipeline must recompute this file from stored scores
     (finished / "results" / "pixels-KGHA.json").unlink()
     stores_before = (finished / "scores" / "pixels-KGHA.zarr" / "zarr.json").stat().st_mtime_ns
     monkeypatch.setattr(pipeline.Task, "estimator", lambda task: pytest.fail(f"{task.name} is fitted again"))
@@ -129,7 +129,7 @@ def test_corel5k_quick(pipeline, dmo_data, tmp_path):
 
 
 def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkeypatch):
-    """Both tables are compared with printed values of the set in the folder name; the best candidate is refitted."""
+    """Compare both tables with the published values of the data set, and check that the best candidate is refitted."""
     paper = sys.modules["kgha_paper"]
     monkeypatch.setattr(paper, "SHARES", (0.2, 0.5))
     few = {"balance": (1e-3, 1e-1), "ridge": (1e-2, 1e-1)}
@@ -162,7 +162,7 @@ def test_the_papers_tables_choose_by_cross_validation(pipeline, tmp_path, monkey
 
 
 def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
-    """KGHA-d and KGHA-r are special cases of KGHA: each method selects the best candidate of its own grid."""
+    """KGHA-d and KGHA-r are special cases of KGHA, and each method selects the best candidate of its own grid."""
     paper = sys.modules["kgha_paper"]
     grid = paper.joint_grid(["KGHA", "KGHA-d", "KGHA-r"])
     assert grid["n_components"] == [0.2, 0.4, 0.5, 0.6, 0.8, 1.0]
@@ -175,7 +175,7 @@ def test_one_search_is_shared_by_the_methods_of_a_family(pipeline):
 
 
 def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_path, monkeypatch, capsys):
-    """6 s are 3 products of 2 s, 1.5 s are 1.5 products of 1 s: factor 2. Failed and unmatched tasks are omitted."""
+    """Times are compared in units of a matrix product: 6 s at 2 s per product are twice 1.5 s at 1 s per product."""
     monkeypatch.syspath_prepend(FOLDER / "benchmarks")
     import limits
 
@@ -186,7 +186,7 @@ def test_figures_of_two_commits_are_compared_in_times_of_their_own_products(tmp_
             product = {"cpu": slower, "wall": 1.0}
             figures.append({"work": work, "rival": "x, 1 %", "threads": 1, "ours": times, "product": product})
         path = tmp_path / name
-        load = {"load": 0.5} if name == "new" else {}  # earlier commits did not record the load
+        load = {"load": 0.5} if name == "new" else {}  # old results contain no load
         path.write_text(json.dumps({"machine": {"commit": name} | load, "figures": figures}))
         return path
 
@@ -216,13 +216,13 @@ def test_a_task_is_measured_with_its_rival_and_its_limit(monkeypatch, capsys):
 
 
 def vecs_bytes(X, ending):
-    """Encode rows in the documented format without NumPy: d, then d values, for each row."""
+    """Encode rows without NumPy in the documented format: each row has its length d, followed by d values."""
     head, value = {"hvecs": "HH", "hvecs32": "II", "fvec": "If"}[ending]
     return b"".join(struct.pack(f"<{head}{len(row)}{value}", len(row), *row.tolist()) for row in X)
 
 
 def test_the_files_of_inria_become_a_store(tmp_path):
-    """All 15 descriptors have their distributed types; the sizes of a named set and the dimensions are checked."""
+    """Convert files of all 15 descriptors to a store, and check that wrong sizes and dimensions are rejected."""
     data, rng = {}, np.random.default_rng(0)
     for split, n in (("train", 5), ("test", 3)):
         for view, (stem, d) in DESCRIPTORS.items():
@@ -286,7 +286,7 @@ def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its
 
 @pytest.mark.parametrize("folder", ["pipelines", "docs/tutorials", "cluster"])
 def test_scripts_import_only_names_that_dmo_has(folder):
-    """Benchmarks are run manually, so an import of a removed name could remain unnoticed for a long time."""
+    """Benchmarks are run manually, so that imports of removed names could remain unnoticed."""
     for script in (FOLDER.parent / folder).rglob("*.py"):
         taken = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.ImportFrom)]
         for node in taken:

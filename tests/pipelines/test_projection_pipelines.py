@@ -1,4 +1,4 @@
-"""The experiments on projections at small size, as users run them: tables, figures, claims, and one-line errors."""
+"""Run small versions of the projection experiments, and check tables, figures, claims and error messages."""
 
 import csv
 import importlib
@@ -90,7 +90,7 @@ def test_a_quick_run_writes_table_claims_and_images(pipeline, dmo_data, tmp_path
 
 
 def test_the_papers_trials_deal_samples_as_they_say(pipeline):
-    """MORP trains on 30 rows and tests on the other 20, in fifths in setting II; MLSI trains on each fifth once."""
+    """MORP trains on 30 of 50 rows and tests on 20 rows, and MLSI trains on each fifth of the rows once."""
     paper = pipeline("projection_paper")
     Y = np.zeros((50, 10), np.uint8)
     trial = paper.images(Y, 0, 30, 7)
@@ -111,7 +111,7 @@ def test_the_papers_trials_deal_samples_as_they_say(pipeline):
 
 
 def test_the_papers_machines_are_libsvm_per_category(pipeline):
-    """The constant one of three categories is ignored; AUC of sklearn.svm.SVC on rows with mean squared length 1."""
+    """Compare the AUC with sklearn.svm.SVC on rows of mean squared norm 1. A constant category is ignored."""
     paper = pipeline("projection_paper")
     rng = np.random.default_rng(1)
     Z = rng.standard_normal((60, 3))
@@ -125,7 +125,7 @@ def test_the_papers_machines_are_libsvm_per_category(pipeline):
 
 
 def test_withdrawn_ratings_are_judged_and_no_others(pipeline):
-    """Six of eight items are rated, three seen; the best two unseen ones are a hidden like and an unrated item."""
+    """A user rated six of eight items, and three of the ratings are hidden. The top two contain one hidden like."""
     preferences = pipeline("morp_preferences")
     likes = np.array([1, 0, 1, 1, 0, 0, 1, 1], np.uint8)
     seen = np.array([1, 1, 0, 0, 0, 0, 1, 0], bool)

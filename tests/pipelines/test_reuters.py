@@ -1,4 +1,4 @@
-"""The SGML reader, the selections and the tf-idf store, compared with scikit-learn and known counts; damaged files."""
+"""Compare the SGML reader, the document selections and the tf-idf store with scikit-learn and published counts."""
 
 import bz2
 import gzip
@@ -102,7 +102,7 @@ def test_tf_idf_is_scikit_learns():
 
 
 def test_words_are_cut_to_their_stems(folder, tmp_path):
-    """Examples of Porter 1980: plurals, suffixes, and the stem shared by five words."""
+    """Check examples of Porter (1980): plurals, suffixes, and five words with the same stem."""
     cut = TextVocabulary.learn(["Caresses ponies relational conditional"], stemmer="porter")
     assert cut.words == ["caress", "condit", "poni", "relat"]
     one = TextVocabulary.learn(["connect connected connecting connection connections"], stemmer="porter")
@@ -165,7 +165,7 @@ def test_damaged_archives_are_named(folder, tmp_path):
             list(read_reuters(path))
     whole, plain = lzma.decompress(archived(folder, path).read_bytes()), tmp_path / "all.tar"
     second = whole.index(b"./reut2-000.sgm")
-    # cut inside a member, or before the end marker
+    # Truncate the archive inside a member or before the end marker.
     for size in (second + 700, 512 * (len(whole.rstrip(b"\0")) // 512 + 1)):
         plain.write_bytes(whole[:size])
         with pytest.raises(
@@ -195,7 +195,7 @@ def test_the_script_writes_what_the_function_writes(folder, tmp_path):
 
 
 def test_the_real_collection_has_its_published_counts(dmo_data):
-    """README of Distribution 1.0: ModApte has 9603 training and 3299 test documents; 90 topics are in both parts."""
+    """The ModApte split has 9603 training and 3299 test documents, and 90 topics occur in both parts."""
     source = dmo_data / "reuters21578" / "reuters21578.tar.xz"
     if not source.exists():
         pytest.skip(f"no {source}")

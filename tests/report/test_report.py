@@ -1,4 +1,4 @@
-"""The report: the HTML that a browser receives, and the contents of the figures."""
+"""Test the HTML and the figures of reports."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ HOSTILE = '<script>alert("x")</script> & $\\frac{1}$'
 
 
 class Page(HTMLParser):
-    """Parser of tags with their attributes, and of the text of every kind of element."""
+    """Parser that collects the tags, attributes and texts of an HTML page."""
 
     def __init__(self, path):
         super().__init__()
@@ -59,7 +59,7 @@ def figure():
 
 
 def drawn(figure):
-    """Draw the figure and check that everything is inside its bounds."""
+    """Draw a figure, and check that all elements are inside the figure."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     box, (width, height) = figure.get_tightbbox(canvas.get_renderer()), figure.get_size_inches()
@@ -106,7 +106,7 @@ def test_all_text_is_escaped(tmp_path, figure):
     report.write_report(path, HOSTILE, [table, image], {HOSTILE: HOSTILE}, lead=HOSTILE)
     page = Page(path)
     assert not page.all("script")
-    assert page.texts["title"] == [HOSTILE] * 2  # titles of the page and of the chart
+    assert page.texts["title"] == [HOSTILE] * 2  # the page and the chart have titles
     assert page.texts["desc"] == page.texts["h1"] == page.texts["h2"] == [HOSTILE]
     assert page.texts["dt"] == page.texts["dd"] == page.texts["figcaption"] == [HOSTILE]
     assert page.texts["p"] == [HOSTILE, HOSTILE]
@@ -157,7 +157,7 @@ def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, figure, tables
 
 
 def test_no_image_touches_global_matplotlib_state():
-    # Skip "backend", because reading it makes matplotlib import pyplot.
+    # Skip the parameter "backend", because Matplotlib imports pyplot when "backend" is read.
     program = (
         "import sys; from dmo import report; assert 'matplotlib' not in sys.modules; import matplotlib as m\n"
         "state = lambda: {k: m.rcParams[k] for k in m.rcParams if k != 'backend'}; before = state()\n"
@@ -270,7 +270,7 @@ def test_a_table_that_sorts_brings_the_one_script_that_the_page_allows(tmp_path)
     digest = base64.b64encode(hashlib.sha256(page.texts["script"][0].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
-    assert [button["type"] for button in page.all("button")] == ["button"] * 2  # the plain table has no button
+    assert [button["type"] for button in page.all("button")] == ["button"] * 2  # only sortable tables have buttons
     assert HOSTILE in page.texts["td"]
 
 
@@ -418,7 +418,7 @@ def test_the_style_sheet_closes_what_it_opens_and_says_nothing_twice(tmp_path):
 
 @pytest.mark.slow
 def test_labels_of_control_characters_and_of_none_are_shown_as_escapes(tmp_path):
-    """XML cannot contain these characters, and some of them control terminals or pages."""
+    """XML cannot represent control characters, and some of the characters affect terminals or pages."""
     codes = [*range(32), *range(127, 160), 0x202E, 0x2028, 0xD800, 0xDFFF, 0xFFFE, 0xFFFF]
     names = [f"label {chr(code)} {code}" for code in codes]
     figures = [
@@ -440,7 +440,7 @@ def test_a_full_disk_leaves_nothing_of_a_report_and_keeps_the_former_one(tmp_pat
     report.write_report(tmp_path / "a.html", "first", parts)
     former = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for page in (tmp_path / "a.html", tmp_path / "new" / "a.html"):
-        # only the figures fit
+        # The disk has enough space for the figures, but not for the page.
         with disk_full(300_000), pytest.raises(OSError, match=r"a\.html: cannot write the file"):
             report.write_report(page, "second", parts, lead="x" * 400_000)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == former

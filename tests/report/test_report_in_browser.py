@@ -1,4 +1,4 @@
-"""The report in a browser: search, filters, details, map, content policy and accessibility."""
+"""Test the report in a browser: search, filters, details, map, content policy and accessibility."""
 
 import shutil
 
@@ -27,7 +27,7 @@ def chromium():
 
 @pytest.fixture
 def opened(chromium):
-    """Open files in the browser; any message of the page, such as a policy violation, fails the test."""
+    """Return a function that opens files in the browser and fails on messages of a page, such as policy violations."""
     said, contexts = [], []
 
     def open_(path, **options):
@@ -148,7 +148,7 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page, samples = opened(path), evidence()
     canvas, tip = page.locator("canvas"), page.locator(".tip")
     box = canvas.bounding_box()
-    far = int(np.argmax(samples.plane[:, 0]))  # the point at the right edge
+    far = int(np.argmax(samples.plane[:, 0]))  # index of the rightmost point
     low, high = samples.plane[:, 1].min(), samples.plane[:, 1].max()
     y = box["height"] - 24 - (samples.plane[far, 1] - low) / (high - low) * (box["height"] - 38)
     canvas.hover(position={"x": box["width"] - 14, "y": y})
@@ -157,7 +157,7 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page.get_by_role("button", name="zoom in").click()
     page.wait_for_function("before => document.querySelector('canvas').toDataURL() !== before", arg=before)
     assert tip.is_hidden()
-    canvas.click(position={"x": 5, "y": 5})  # no point is there
+    canvas.click(position={"x": 5, "y": 5})  # click where no point is drawn
     page.get_by_role("button", name="whole map").click()
     page.wait_for_function("before => document.querySelector('canvas').toDataURL() === before", arg=before)
     canvas.click(position={"x": box["width"] - 14, "y": y})
@@ -166,7 +166,7 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
 
 def test_the_map_is_colored_by_the_rarest_of_the_common_labels_and_its_legend_names_them(tmp_path, opened):
     Y = np.zeros((40, 4))
-    Y[:30, 0] = Y[:12, 1] = Y[35:, 3] = 1  # twelve samples have both of the first two labels
+    Y[:30, 0] = Y[:12, 1] = Y[35:, 3] = 1  # twelve samples have labels 0 and 1
     scores = np.random.default_rng(0).random((40, 4))
     given = {"ridge": np.argsort(-scores, axis=1)[:, :1]}
     corners = np.c_[np.r_[np.full(12, -1.0), np.full(28, 1.0)], np.linspace(-1, 1, 40)]

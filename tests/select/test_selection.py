@@ -1,4 +1,4 @@
-"""A sweep chooses what separate fits choose."""
+"""Compare sweeps and tuning with separate fits of every candidate."""
 
 from dataclasses import KW_ONLY
 from functools import partial
@@ -87,7 +87,7 @@ def f1_of_two(Y, S):
 
 
 def separately(model, setting, folds=3, views=VIEWS, metric=f1_of_two):
-    """Cross-validation as anyone would write it."""
+    """Cross-validate one candidate with an explicit loop."""
     number = stratified_folds(LABELS, folds, 0)
     scores = []
     for fold in range(folds):
@@ -113,7 +113,7 @@ def test_every_fold_has_its_share_of_every_label_which_chance_does_not_give(seed
 
 @pytest.mark.parametrize("seed", range(20))
 def test_stratified_folds_follow_the_published_algorithm(seed):
-    """Algorithm 1 of Sechidis, Tsoumakas, Vlahavas 2011 for parts of fixed sizes, sample by sample."""
+    """Compare folds with Algorithm 1 of Sechidis, Tsoumakas and Vlahavas (2011), applied to one sample at a time."""
     rng = np.random.default_rng(seed)
     n, shares = int(rng.integers(10, 300)), [np.full(3, 1 / 3), np.full(7, 1 / 7), np.array([0.7, 0.2, 0.1])][seed % 3]
     Y = rng.random((n, 12)) < rng.random(12) / 2
@@ -201,17 +201,17 @@ def test_every_setting_scores_as_when_fitted_for_itself(model, grid):
 
 
 def separation(Y, S):
-    """A metric that is smooth in the scores: F1 jumps where two labels change places."""
+    """Compute a metric that is smooth in the scores, whereas F1 jumps when two labels swap ranks."""
     return float(S[Y > 0].mean() - S[Y == 0].mean())
 
 
 @pytest.mark.parametrize("approximation", ["exact", LOW_RANK])
 def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation):
-    """Half of the samples are held out: propensities of all of them would be others."""
+    """The propensities of a training fold with half of the samples differ from the propensities of all samples."""
     model = MultiViewRidge(decoder=Scores(propensity=True, label_sets=False), approximation=approximation)
     for row in sweep(model, VIEWS, LABELS, {"ridge": [0.1, 1.0]}, 2, separation, refit=False).table:
         alone = separately(model, {"ridge": row["ridge"]}, 2, VIEWS, separation)
-        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # exact solves to 1e-5, factor rows in float32
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-5)  # the solver and float32 limit the accuracy
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,9 @@ def test_propensities_of_a_fold_are_those_of_its_training_samples(approximation)
 )
 @pytest.mark.parametrize("memory", [2**30, 50_000], ids=["", "little memory"])
 def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, grid, memory, monkeypatch):
-    """Maps are fitted on the training rows of a fold: the oracle gets them as linear kernels of the factor rows. With little
-    memory only some of the unprojected features are kept from one pass to the next, and settings come in groups."""
+    """The reference fits use linear kernels of feature maps that are learned from the training rows of a fold.
+    With little memory, a sweep keeps only part of the features between passes and splits the candidates into groups.
+    """
     monkeypatch.setattr(dmo.methods.shared_fits, "_MEMORY", memory)
     monkeypatch.setattr(dmo.methods.shared_fits, "BLOCK", 50)
     monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 50)
@@ -244,7 +245,7 @@ def test_moments_score_every_setting_as_fits_on_the_same_feature_maps(model, gri
         for row in result.table:
             fitted = clone(exact).set_params(**{key: row[key] for key in grid}).fit(old, LABELS[train])
             score = separation(LABELS[test], fitted.decision_function(new))
-            np.testing.assert_allclose(row["folds"][fold], score, rtol=2e-4)  # feature maps are float32
+            np.testing.assert_allclose(row["folds"][fold], score, rtol=2e-4)  # feature maps use float32
     best = max(result.table, key=lambda row: row["mean"])
     assert result.best_params == {key: best[key] for key in grid}
 
@@ -281,7 +282,7 @@ def test_a_label_that_a_training_set_lacks_leaves_its_settings_in_the_subspace(m
 
 
 class _Counted:
-    """Rows that count how many of them are read."""
+    """Array of rows that counts the rows that are read."""
 
     def __init__(self, X):
         self.X, self.shape, self.dtype, self.read = X, X.shape, X.dtype, 0
@@ -359,7 +360,7 @@ def test_many_ridges_are_solved_by_eigenpairs_as_by_a_factor_each(model, monkeyp
     decompose = dmo.fit.fitted_views.Spectrum
     monkeypatch.setattr(dmo.fit.fitted_views, "Spectrum", lambda A: made.append(A) or decompose(A))
     found = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
-    assert len(made) == 2 * 2  # of 8 ridges with leave-one-out scores: for each fold and centering
+    assert len(made) == 2 * 2  # each fold and each value of `center` needs one spectrum
     monkeypatch.setattr(dmo.fit.fitted_views, "EIGENPAIRS", np.inf)
     wanted = sweep(model, X, Y, grid, folds=2, metric="lrap", refit=False)
     assert len(made) == 2 * 2
@@ -392,7 +393,7 @@ def test_any_estimator_with_a_decision_function_can_be_swept():
 
 @parametrized
 class SumRidge(Annotator):
-    """Ridge regression on the mean of the views' kernels: an estimator that sweeps do not know."""
+    """Ridge regression on the mean kernel of all views, without support for shared fits."""
 
     _centers = True
     _by_scores = Part(Scores, "decoder")
@@ -438,7 +439,7 @@ class SumRidge(Annotator):
 
 
 class ExactRidge(SharedFits, SumRidge):
-    """The same estimator with the protocol of shared fits, for exact kernels only."""
+    """Ridge regression on the mean kernel that shares fits of exact kernels."""
 
     shared: ClassVar[list[float]] = []
 
@@ -449,7 +450,7 @@ class ExactRidge(SharedFits, SumRidge):
 
 
 class SharingRidge(ExactRidge):
-    """The same estimator with the protocol for low-rank kernels too."""
+    """Ridge regression on the mean kernel that shares fits of exact and low-rank kernels."""
 
     def _fit_together(self, moments, center, models, k):
         for j, model in enumerate(models):
@@ -487,7 +488,7 @@ def test_sweep_of_unknown_estimator_equals_plain_fits(model, decoding, factorize
     if isinstance(model, SharedFits):
         assert (len(model.shared), model.fits) == (2 * 16, [])
         leaves_out = "decoder__prior_power" not in decoding
-        # Leave-one-out scores double the cost of a factorization, so that one decomposition for all ridges pays.
+        # Leave-one-out scores double the cost of a factorization, so one eigendecomposition for all ridges is cheaper.
         assert factorized == (["pairs"] * 2 * 2 if leaves_out else ["factor"] * 2 * 16)
     else:
         assert len(model.fits) == len(factorized) == 2 * 32
@@ -506,7 +507,7 @@ def test_low_rank_sweep_of_unknown_estimator_equals_plain_fits(kind, factorized,
     assert (len(passes), len(model.fits)) == ((3, 0) if kind is SharingRidge else (0, 3 * 6))
     for row in found.table:
         alone = separately(model, {key: row[key] for key in grid}, metric=separation)
-        np.testing.assert_allclose(row["folds"], alone, rtol=1e-4)  # feature maps are float32
+        np.testing.assert_allclose(row["folds"], alone, rtol=1e-4)  # feature maps use float32
 
 
 def test_subclass_under_another_name_is_swept_as_its_base(factorized):
@@ -519,7 +520,7 @@ def test_subclass_under_another_name_is_swept_as_its_base(factorized):
         tables.append(sweep(kind(), VIEWS, LABELS, grid, 3, separation, refit=False).table)
         counts.append(len(factorized))
     assert tables[0] == tables[1]
-    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # the number of folds x ridges x views
+    assert counts[1] == 2 * counts[0] == 2 * 3 * 2 * len(VIEWS)  # the factors are folds, ridges and views
 
 
 @pytest.mark.parametrize("kind", [SumRidge, SharingRidge])
@@ -604,7 +605,7 @@ def test_annotators_by_neighbors_are_tuned_by_fits_of_the_other_folds(name, monk
     original = MultiViewRidge.fit
     monkeypatch.setattr(MultiViewRidge, "fit", lambda self, X, y: fits.append(1) or original(self, X, y))
     found = sweep(model, VIEWS, LABELS, grid, folds=2, metric="f1@2", refit=False)
-    assert len(fits) == (2 * (1 + FOLDS) if "votes" in name else 0)  # of a fold the base once, for all settings
+    assert len(fits) == (2 * (1 + FOLDS) if "votes" in name else 0)  # all candidates of a fold share the base fits
     for row in found.table:
         np.testing.assert_allclose(row["folds"], separately(model, {key: row[key] for key in grid}, 2), atol=1e-9)
 
@@ -622,7 +623,7 @@ def test_a_tuned_annotator_scores_new_samples_as_its_folds_say():
 
 
 def scattered(seed=0, n=160):
-    """Labels of nonlinear regions, of frequencies .5 to .05."""
+    """Return features and labels of nonlinear regions, whose frequencies range from 0.5 to 0.05."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 4))
     S = np.sin(2 * X) @ rng.normal(size=(4, 6)) + 0.5 * rng.normal(size=(n, 6))
@@ -655,15 +656,15 @@ def test_of_many_samples_most_settings_are_tried_on_few(monkeypatch, caplog):
     assert rows == sorted(rows)
     assert "chosen on 120 of 160 samples" in caplog.text
     assert found.best_score_ == max(row["mean"] for row in found.table)
-    assert all(len(row["folds"]) == 2 for row in found.table)  # what lost a race is not among them
+    assert all(len(row["folds"]) == 2 for row in found.table)  # candidates that lost a race are not in the table
 
 
 def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
-    Y = X @ rng.normal(size=(3, 2))  # without noise: the smaller the ridge the better
+    Y = X @ rng.normal(size=(3, 2))  # noise-free targets favor small ridges
     ridges = [row["ridge"] for row in dmo.tune(MultiViewRidge("linear", prepare="none"), X, Y, cv=3).tuning_.table]
-    assert min(ridges) < 1e-3 * ridges[0]  # the best of the first round
+    assert min(ridges) < 1e-3 * ridges[0]  # the search extends beyond the initial candidates
     given = {"ridge": [1e-4, 2e-4, 3e-4], "bandwidth": [4.0, 5.0, 6.0]}
     with caplog.at_level("INFO", logger="dmo"):
         found = dmo.tune("ridge", X, Y, grid=given, cv=3).tuning_
@@ -674,7 +675,7 @@ def test_tuning_goes_beyond_an_edge_and_says_so(caplog):
 
 
 def near_in_one_view(n=90):
-    """Labels of the cluster that a sample lies in by one view; two others are noise."""
+    """Return three views and labels. The labels depend on clusters in view "near", and the other views are noise."""
     rng = np.random.default_rng(0)
     place = rng.integers(0, 6, n)
     views = {"near": rng.normal(size=(6, 3))[place] + 0.2 * rng.normal(size=(n, 3))}
@@ -747,7 +748,7 @@ def test_the_number_of_settings_that_is_told_is_that_of_all_rounds(monkeypatch, 
 
 
 def test_labels_of_boxes_are_tuned_to_the_laplacian_kernel():
-    """A box of two columns among others is what trees find, and kernels of |x - y|_2 do not."""
+    """The labels are axis-aligned boxes in two of eight columns, which suit kernels of the 1-norm."""
     X = np.random.default_rng(0).uniform(0, 1, (160, 8))
     Y = ((X[:, :4] > 0.4) & (X[:, [1, 2, 3, 0]] > 0.3)).astype(np.uint8)
     found = dmo.tune("ridge", X, Y, cv=2).tuning_
@@ -848,7 +849,6 @@ SEVERAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("form", SEVERAL)
 def test_searches_take_views_in_every_form(form, monkeypatch):
-    """On some of the samples, on all of them, and by fits of every setting, a search scores what it does for a mapping."""
     monkeypatch.setattr(dmo.select.tuning, "_SIZES", (40, 50, 60))
     X, Y = scattered(n=70)
     views, (made, columns) = {"a": X[:, :2], "b": X[:, 2:]}, SEVERAL[form]
@@ -882,7 +882,7 @@ def test_searches_of_sparse_labels_score_as_of_arrays(engine, unknown):
 
 @pytest.mark.parametrize("gap", ["view", "cells", "targets"])
 def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
-    """Fold by fold, by fits of MultiViewRidge on the others; metrics of known entries are tested on their own."""
+    """Compare the score of each fold with a MultiViewRidge that is fitted on the other folds."""
     rng = np.random.default_rng(1)
     X, Y = scattered(n=90)
     views, seen, metric = {"a": X[:, :2], "b": X[:, 2:].copy()}, Y.astype(float), "ranking"
@@ -908,7 +908,7 @@ def test_tuning_with_gaps_scores_what_is_known_as_fits_of_the_folds_do(gap):
 
 
 def test_the_default_metric_tells_settings_apart_with_few_labels():
-    """With five labels and less the best five are all labels: F1 of them is the same whatever the scores."""
+    """F1@5 is constant for at most five labels, because every sample is then assigned all labels."""
     X, Y = scattered()
     Y = Y[:, :4]
     table = sweep(MultiViewRidge("rbf"), X, Y, {"ridge": [1e-2, 1e4]}, 3, default_metric(Y), refit=False).table
@@ -931,7 +931,7 @@ def test_the_default_metric_tells_settings_apart_with_few_labels():
     "estimator", [MultiViewRidge("linear", prepare="none"), LLTSVR("linear", prepare="none", tol=1e-8)]
 )
 def test_settings_are_compared_by_real_outputs_in_their_units(estimator, metric, oracle):
-    """Fold by fold as scikit-learn's ridge regression, and its support vector regressions of independent outputs."""
+    """Compare the score of each fold with scikit-learn's ridge regression and support vector regressions."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     Y = (X @ rng.normal(size=(3, 2)) + 0.3 * rng.normal(size=(60, 2))) * [10.0, 2.0] + [100.0, 0.0]
@@ -970,7 +970,7 @@ def test_tuning_picks_the_ridge_that_macro_auc_picks(name, dmo_data):
     assert found.metric == "ranking"
     assert found.best_params_ == by_auc.best_params_
     spread = [row["mean"] for row in by_auc.table]
-    assert max(spread) > min(spread) + 0.02  # the ridge matters
+    assert max(spread) > min(spread) + 0.02  # the scores depend on the ridge
 
 
 @pytest.mark.parametrize("estimator", [MultiViewRidge("rbf"), KGHA("rbf", n_components=2)])
@@ -1033,7 +1033,7 @@ def test_an_estimator_without_a_decoder_is_not_tuned_by_label_sets():
 
 
 def small_problem(kind, views):
-    """40 samples in as many views of positive numbers; labels, classes or real outputs that the first of them tells."""
+    """Return 40 samples with `views` views of positive numbers, and targets that depend on the first view."""
     rng = np.random.default_rng(0)
     X = rng.gamma(2.0, 1.0, size=(40, 3, 3))
     z = X[:, 0, :2] - 2 + 0.3 * rng.normal(size=(40, 2))
@@ -1048,7 +1048,7 @@ PROBLEMS = [(1, "labels"), (2, "classes"), (3, "real")]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "views", "kind"),
-    [  # a kernel each, one after the other, and all with the two whose searches differ
+    [  # one kind of problem per kernel, and all kinds for the kernels "rbf" and "product"
         (kernel, *problem)
         for number, kernel in enumerate(KERNELS)
         for problem in (PROBLEMS if kernel in ("rbf", "product") else [PROBLEMS[number % 3]])
@@ -1058,7 +1058,8 @@ def test_tuning_ends_with_an_answer_whatever_the_kernel(kernel, views, kind):
     X, Y = small_problem(kind, views)
     found = dmo.tune(MultiViewRidge(kernel), X, Y, cv=2)
     assert np.isfinite([row["mean"] for row in found.tuning_.table]).all()
-    assert found.tuning_.best_score_ > (-0.9 if kind == "real" else 0.5)  # of real targets -1 is that of their mean
+    # Predicting the mean of real targets scores -1.
+    assert found.tuning_.best_score_ > (-0.9 if kind == "real" else 0.5)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "polynomial", {"v0": "rbf", "v1": "cosine"}])
@@ -1088,7 +1089,7 @@ def test_a_setting_that_fails_is_left_out_with_a_warning_that_names_it_and_where
 
 
 def drawn_by_lot(how, n=120, seed=0):
-    """Rows of which labels know nothing: labels by chance, or those of other rows in an order by chance."""
+    """Return features and independent labels, which are either random or permuted."""
     rng = np.random.default_rng(seed)
     if how == "permuted":
         X, Y = scattered(seed, n)
@@ -1097,7 +1098,7 @@ def drawn_by_lot(how, n=120, seed=0):
 
 
 def chance(Y, parts):
-    """Deviation of the mean AUC of chance over the labels and parts of equal size: Mann and Whitney's for each."""
+    """Compute the standard deviation of the mean AUC over labels and folds for random scores (Mann-Whitney)."""
     m, ones = len(Y) / parts, Y.sum(axis=0) / parts
     return float(np.sqrt(((m + 1) / (12 * ones * (m - ones))).mean() / (parts * Y.shape[1])))
 
@@ -1144,7 +1145,7 @@ def test_labels_without_a_signal_come_out_as_chance(name, tmp_path):
     if hasattr(best, "held_out_votes_"):
         for scores in (best.held_out_scores_, best.held_out_votes_):
             assert abs(roc_auc_score(Y, scores) - 0.5) < 3 * chance(Y, 1)
-    elif hasattr(best, "held_out_scores_"):  # leaving out a sample moves the mean of the others away from it
+    elif hasattr(best, "held_out_scores_"):  # leave-one-out means anti-correlate with the held-out label
         assert roc_auc_score(Y, best.held_out_scores_) < 0.5 + 3 * chance(Y, 1)
     best.save(str(tmp_path / "m.zarr"))
     Samples({"x": X}, Y).write(str(tmp_path / "s.zarr"))
@@ -1155,8 +1156,9 @@ def test_labels_without_a_signal_come_out_as_chance(name, tmp_path):
 @pytest.mark.parametrize("n", [60, 120, 300])
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_votes_among_samples_know_nothing_of_the_label_that_they_are_for(kernel, n):
-    """Scores of the whole fit, left out or not, have seen each other's labels: their votes had an AUC of .003 to .12, and
-    what was learned from them one of .65 to .998."""
+    """Votes that use scores of the fit on all samples leak labels, even if the scores are leave-one-out scores.
+    In experiments, such votes had an AUC from 0.003 to 0.12, and the rules learned from them an AUC from 0.65 to 0.998.
+    """
     X, Y = drawn_by_lot("drawn", n, seed=1)
     model = NeighborVotes(MultiViewRidge(kernel, ridge=0.1), visual=0.0, decoder="probabilities").fit(X, Y)
     assert abs(roc_auc_score(Y, model.held_out_votes_) - 0.5) < 3 * chance(Y, 1)
@@ -1207,7 +1209,7 @@ POISONED = {
 
 @pytest.mark.parametrize("name", [*POISONED, "linear, low rank"])
 def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, monkeypatch):
-    """Half of a fold gets absurd rows and other labels: what models of the other folds say of its other half stays."""
+    """Replace the features and labels of half of a test fold. The scores of the other half must not change."""
     model, grid = POISONED.get(
         name, (MultiViewRidge("linear", prepare="none", approximation=Nystrom(rank=9)), {"ridge": [0.1]})
     )
@@ -1234,14 +1236,14 @@ def test_a_poisoned_test_part_leaves_the_models_of_its_fold_as_they_were(name, m
         )
     assert len(said[0]) == len(next(iter(grid.values())))
     for one, another in zip(*said, strict=True):
-        if name == "linear, low rank":  # folds share a pass and an origin, which moves what float32 rounds
+        if name == "linear, low rank":  # the folds share an origin, which affects float32 rounding
             np.testing.assert_allclose(one, another, atol=1e-6)
         else:
             np.testing.assert_array_equal(one, another)
 
 
 def unknown_here(Y):
-    """The labels with a share of them unknown, at least one known in every sample."""
+    """Mark some labels as unknown, but keep at least one known label per sample."""
     given = np.where(np.random.default_rng(3).random(Y.shape) < 0.2, np.nan, Y.astype(float))
     given[np.isnan(given).all(axis=1), 0] = 1.0
     return given
@@ -1287,12 +1289,12 @@ def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):
     model, grid = REMEMBERED[name]
     several = "MORP" not in name
     if gaps and "products" in name:
-        pytest.skip("learned weights take all labels")
+        pytest.skip("learned weights require complete labels")
     X = VIEWS if several else np.hstack(list(VIEWS.values()))
     if "decoder" in model.get_params():
         model = clone(model).set_params(decoder=Scores(label_sets=False))
     if gaps and not several:
-        pytest.skip("MORP takes all labels")
+        pytest.skip("MORP requires complete labels")
     Y = unknown_here(LABELS) if gaps else LABELS
     pick = lambda rows: {view: x[rows] for view, x in X.items()} if several else X[rows]  # noqa: E731
     known = lambda Y, S: float(S[Y == 1].mean() - S[Y == 0].mean())  # noqa: E731
@@ -1308,7 +1310,7 @@ def test_a_sweep_that_remembers_scores_as_a_plain_loop_of_clones(name, gaps):
         for number in range(3):
             fitted = clone(model).set_params(**setting).fit(pick(fold != number), Y[fold != number])
             alone.append(known(Y[fold == number], fitted.decision_function(pick(fold == number))))
-        # of low rank rows are float32; eigenvectors are as near as the search's tolerance
+        # Low-rank factors are float32, and eigenvectors are accurate to the tolerance of the solver.
         np.testing.assert_allclose(row["folds"], alone, rtol=1e-3 if "Nystrom" in name else 1e-6)
 
 
@@ -1363,7 +1365,7 @@ def test_what_is_remembered_goes_by_contents_and_makes_room_by_age():
         assert ask(X) == ask(X.copy()) == ask(Subset(X, np.arange(3))[:]) == 1
         assert ask(X + 1) == 2
         assert ask(X) == 1
-        assert ask(Subset(X, np.array([0, 2]))) == 3  # X + 1 was asked for before X, and goes
+        assert ask(Subset(X, np.array([0, 2]))) == 3  # X + 1 is the oldest and is evicted
         assert ask(X + 1) == 4
     assert remembered(lambda: 5, 8.0, lambda memory: 1 / 0) == 5
 

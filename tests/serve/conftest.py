@@ -1,4 +1,4 @@
-"""Fixtures: a store of a table with names, and its model, written by `dmo ingest` and `dmo fit`."""
+"""Provide a table, its feature store and a fitted model for tests of `dmo serve`."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ LABELS = ["heavy", "warm", "<b>bold</b>", "=1+1"]
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory):
-    """Create `shop.csv` (columns item, weight, color, price, tags), `set.zarr` and `model.zarr`."""
+    """Create the table `shop.csv`, the feature store `set.zarr` and the model `model.zarr`."""
     folder, rng = tmp_path_factory.mktemp("shop"), np.random.default_rng(0)
     lines = ["item;weight;color;price;tags"]
     for i in range(60):

@@ -1,4 +1,4 @@
-"""Requests to the page: answered only with their token, and rejected above every limit."""
+"""Check that the page rejects requests without its token and requests that exceed a limit."""
 
 import json
 import threading
@@ -114,7 +114,7 @@ def test_requests_beyond_the_size_are_refused_told_or_not(trial):
     page = client(trial, megabytes=0.01)
     large = b"x" * 20_000
     assert page.post("describe", files={"file": ("a.csv", large)}).status_code == 413
-    parts = (large[:4096] for _ in range(5))  # sent in chunks, without a length
+    parts = (large[:4096] for _ in range(5))  # chunks without a Content-Length header
     answer = page.post("corrections.csv", content=parts)
     assert answer.status_code == 413
     assert "more than 0.01 MiB" in answer.json()["error"]

@@ -1,4 +1,4 @@
-"""`dmo serve` in a browser: start the command, upload a file, correct a label, download a table."""
+"""Use `dmo serve` in a browser: upload a file, correct a label, and download a table."""
 
 import os
 import re
@@ -28,7 +28,7 @@ REQUESTS = int(os.environ.get("DMO_REQUESTS", "300"))
 
 @contextmanager
 def served(*arguments, **settings):
-    """Yield the address that `dmo serve ARGUMENTS` prints, and its output and exit code after Ctrl-C."""
+    """Run `dmo serve ARGUMENTS`, and yield its address, and the output and exit code after an interrupt."""
     command = [sys.executable, "-m", "dmo", "serve", *map(str, arguments)]
     left = {}
     with subprocess.Popen(
@@ -78,10 +78,10 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         assert errors == []
         page.set_input_files(
             "#files", [tmp_path / "bad.csv", tmp_path / "new.csv"]
-        )  # the second upload replaces the first
+        )  # a new upload replaces the previous one
         page.get_by_text("bad.csv lacks the column 'color").wait_for()
         page.get_by_text("1 of 2 rejected.").wait_for()
-        assert page.locator("h3").all_text_contents() == [evil, "b"]  # shown as text; the script did not run
+        assert page.locator("h3").all_text_contents() == [evil, "b"]  # HTML in names is escaped
         sample = page.locator(".sample").filter(has_text=evil)
         warm = sample.get_by_label(re.compile("^warm"))
         assert warm.is_checked()
@@ -95,7 +95,7 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         waited.value.save_as(tmp_path / "corrections.csv")
         violations = [found["id"] for width in (390, 1280) for found in _violations(page, axe, width)]
         assert violations == []
-        assert len(errors) == 1  # the browser logs the rejected file
+        assert len(errors) == 1  # the browser logs one rejected request
         assert "422" in errors[0]
         browser.close()
     assert left["code"] == 0, left["said"]
@@ -109,7 +109,7 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
 
 
 def _violations(page, axe, width):
-    """Return accessibility violations; fail if the page is wider than the screen."""
+    """Return the accessibility violations of a page, and check that the page is not wider than the screen."""
     page.set_viewport_size({"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     return axe.run(page).response["violations"]
@@ -122,7 +122,7 @@ def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leav
     kinds = ("page", "table", "words", "cut", "slow", "large", "token", "junk", "json")
 
     def ask(number):
-        """Return (kind, status) of an answer; status is 0 if the connection was closed without one, -1 if it failed."""
+        """Send a request, and return its kind and status, or 0 after a closed connection and -1 after an error."""
         kind = kinds[number % len(kinds)]
         body = {"table": form % b"a.csv", "words": form % b"a.exe", "cut": form % b"a.csv", "json": b"[" * 5000}.get(
             kind, b""
@@ -162,7 +162,7 @@ def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leav
             connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
         with ThreadPoolExecutor(8) as pool:
             found = Counter(pool.map(ask, range(REQUESTS)))
-        for connection in silent:  # the server closes them, including those that sent part of a request
+        for connection in silent:  # the server must close every silent connection
             connection.settimeout(30)
             with suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
@@ -170,7 +170,7 @@ def test_many_requests_and_silent_connections_keep_nobody_from_the_page_and_leav
         time.sleep(1)
         grown = taken() - before
         print(f"{REQUESTS} requests: {sorted(found.items())}; memory {before >> 20} MiB, grown by {grown >> 20} MiB")
-        # 429 is allowed if 600 requests were sent in the last minute
+        # The server may answer with 429 after 600 requests in a minute.
         with suppress(HTTPError), urlopen(address, timeout=30) as answer:
             assert answer.status == 200
     assert left["code"] == 0, left

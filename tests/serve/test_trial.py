@@ -1,4 +1,4 @@
-"""Predictions for user data: answers match the estimator, and unsuitable data raise a one-line error."""
+"""Check that predictions for user data match the estimator, and that unsuitable data raise a one-line error."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def trial(shop):
 
 
 def sent(folder, name, content):
-    """Write an upload; as on the page, its name on the disk differs from its original name."""
+    """Write an uploaded file whose name on disk differs from its original name, as on the page."""
     path = folder / f"{len(list(folder.iterdir()))}{name[name.rindex('.') :]}"
     (path.write_bytes if isinstance(content, bytes) else path.write_text)(content)
     return Upload(name, path)
@@ -121,7 +121,7 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
     files = bombs(tmp_path)
     chosen = [files[name] for name in ("a.npz", "a.parquet", "wide.csv")]
     found = peaks(setup, "trial.rows([Upload(path, Path(path))])", chosen)
-    assert max(grown for grown, _ in found.values()) < 10e6  # of 40e6 bytes
+    assert max(grown for grown, _ in found.values()) < 10e6  # the files contain 40e6 bytes
     for name in ("a.npz", "a.parquet"):
         assert "has 1000000 rows, but at most 50 are tried at once" in found[name][1]
     assert "has 250000 columns, the model has 5; at most 1000 additional columns" in found["wide.csv"][1]
@@ -135,7 +135,7 @@ trial = Trial(SimpleNamespace(view_widths_={"x": 5}), [], 1, None, {}, {}, None,
 def test_user_files_are_read_with_memory_and_time_limits(trial, tmp_path, monkeypatch):
     few = sent(tmp_path, "any.csv", "id,weight,color,price\nx,1,red,2\n")
     row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")
-    # small files are read in the server process, without the time limit
+    # Small files are read in the server process without a time limit.
     assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)
     with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
         trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)
@@ -210,7 +210,7 @@ def test_images_are_described_as_the_training_images_were(tmp_path):
     upload = Upload("photo.jpg", tmp_path / "pics" / name)
     (answer,) = trial.images([upload])
     assert answer["neighbors"][0]["sample"] == name
-    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # JPEG header
+    assert trial.thumbnail(answer["neighbors"][0]["row"])[:3] == b"\xff\xd8\xff"  # JPEG files start with these bytes
     assert trial.thumbnail(12) is None
     assert trial.thumbnail(-1) is None
     with pytest.raises(UserError, match=r"^photo.png: cannot be read as an image"):

@@ -1,6 +1,6 @@
-"""Failures: killed workers, drivers and schedulers, and damaged files. A run returns the undisturbed result or none.
+"""Kill workers, drivers and schedulers, and damage files. A run must return the undisturbed result or raise an error.
 
-With DMO_CHAOS_TABLE=FILE the suite writes a table of the outcome of each fault at each stage.
+If DMO_CHAOS_TABLE=FILE is set, the suite writes a table with the outcome of each fault at each stage.
 """
 
 import json
@@ -54,7 +54,7 @@ N = 500
 
 @pytest.fixture(scope="module", autouse=True)
 def table() -> Iterator[list[tuple[str, str, str]]]:
-    """Collect rows (fault, stage, outcome) that the tests append."""
+    """Collect the rows of the outcome table as (fault, stage, outcome)."""
     rows: list[tuple[str, str, str]] = []
     yield rows
     if path := os.environ.get("DMO_CHAOS_TABLE"):
@@ -70,7 +70,7 @@ def _every_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """Poll `true` until it returns a true value, and return that value."""
+    """Call `true` repeatedly until it returns a true value, and return this value."""
     for _ in range(10 * PATIENCE):
         if found := true():
             return found
@@ -79,7 +79,7 @@ def until(true: Callable[[], Any]) -> Any:
 
 
 class Scheduler:
-    """A scheduler and a worker that run as separate processes started from the command line."""
+    """Scheduler and worker that are started from the command line as separate processes."""
 
     def __init__(self, folder: Path):
         self.file = folder / "scheduler.json"
@@ -117,7 +117,7 @@ class Scheduler:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
-    """Provide a scheduler for the module; tests may start and kill it."""
+    """Provide a scheduler that the tests of this module may kill and restart."""
     running = Scheduler(tmp_path_factory.mktemp("scheduler"))
     yield running
     running.stop()
@@ -125,17 +125,17 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 @pytest.fixture
 def scheduler(begun: Scheduler) -> Scheduler:
-    """Provide a running scheduler with a worker; reuse the processes of the previous test if they are alive."""
+    """Provide a running scheduler with a worker, and reuse processes of the previous test that are still alive."""
     alive = begun.processes and all(process.poll() is None for process in begun.processes)
     running = begun if alive else begun.start()
     with Client(scheduler_file=str(running.file), timeout=PATIENCE, set_as_default=False) as client:
-        client.wait_for_workers(1, timeout=PATIENCE)  # a new worker, or one that its nanny restarted
+        client.wait_for_workers(1, timeout=PATIENCE)  # the worker may be restarting
     return running
 
 
 @contextmanager
 def killing(client: Client, stage: str, steps: int, workers: int = 2) -> Iterator[list[int]]:
-    """Send SIGKILL to one worker after `steps` steps of `stage`; yield the list of killed process ids."""
+    """Send SIGKILL to a worker after `steps` steps of `stage`, and yield the list of killed process ids."""
     client.wait_for_workers(workers, timeout=PATIENCE)
     victim = min(client.run(os.getpid).values())
     killed: list[int] = []
@@ -190,7 +190,7 @@ def test_a_worker_killed_changes_nothing(
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
             found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
-    # With fewer threads, the sums are split at other rows.
+    # After a worker is lost, fewer threads split the sums differently.
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
     for calm in sorted((tmp_path / "calm").glob("*.zarr")):
         assert digest(calm) == digest(tmp_path / "killed" / calm.name)
@@ -217,7 +217,7 @@ def small_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def small_workers(small_cluster: LocalCluster) -> LocalCluster:
-    """Wait for the two workers, which spill early and are restarted once if a task exceeds their memory."""
+    """Wait for two workers that spill early. A worker is restarted once if a task exceeds its memory."""
     await_workers(small_cluster, 2)
     return small_cluster
 
@@ -254,7 +254,7 @@ def test_tiles_beyond_the_memory_of_workers_are_spilled(small_workers: LocalClus
 
 @pytest.mark.slow
 def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, table: list[Any]) -> None:
-    """The memory estimate before a product rejects such work; without an estimate, the restarts of workers do."""
+    """Work that exceeds the memory of workers fails at the memory estimate or after repeated restarts of workers."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((150_000, 4)).astype(np.float32), np.eye(3)[np.arange(150_000) % 3]
     tiled, passed = Exact("resident", "float64", 2048), Nystrom(rank=1800, fit_rows=2000)
@@ -289,7 +289,7 @@ def test_work_that_no_worker_can_hold_is_refused(small_workers: LocalCluster, ta
 def test_workers_paused_for_memory_raise_a_one_line_error(
     small_workers: LocalCluster, table: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory that does not belong to task results fills both workers. They pause because they cannot spill it."""
+    """Both workers pause, because their memory is full of data that they cannot spill."""
     for name, seconds in {"_LOOK": 0.2, "_PAUSED": 2.0, "_PATIENCE": 2.0}.items():
         monkeypatch.setattr(f"dmo.cluster.workers.{name}", seconds)
     rng = np.random.default_rng(0)
@@ -332,7 +332,7 @@ def dmo_run(*arguments: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Create a feature store, a model, and the scores of all samples from a run without failures."""
+    """Create a feature store, a model, and the scores of an undisturbed run."""
     folder = tmp_path_factory.mktemp("applied")
     paths = {name: folder / f"{name}.zarr" for name in ("features", "model", "rows")}
     assert dmo_run("ingest", "digits", paths["features"]).exit_code == 0
@@ -497,7 +497,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
     assert total > 60
     assert (first, last) == (0, 0), done.stderr
     assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
-    assert codes.count(-signal.SIGKILL) > 1  # a run that resumed late has fewer steps left than its kill point
+    assert codes.count(-signal.SIGKILL) > 1  # late runs may finish before the kill
     names = sorted(path.name for path in calm.iterdir())
     assert sorted(path.name for path in killed.iterdir()) == names
     for name in names:
@@ -571,7 +571,7 @@ def read_rows(path: Path) -> list[Any]:
 
 
 COPIES = {f"kernel/c.{i}.{j}" for i in range(3) for j in range(i + 1, 3)}
-"""Transposed tiles of `make_kernel`, written for other readers; dmo reads them only to verify the store."""
+"""Transposed tiles of `make_kernel`, which other readers need and which dmo reads only to verify the store."""
 
 
 def read_kernel(path: Path) -> list[Any]:
@@ -731,5 +731,5 @@ def test_a_command_resumes_after_its_object_store_failed(
 
 
 def without_costs(text: str) -> list[str]:
-    """Drop the costs from the lines of an answer: paths, bytes that depend on the length of paths, and times."""
+    """Remove lines with paths, times and byte counts, which differ between runs, from the output of a command."""
     return [line.strip() for line in text.splitlines() if not re.search(r"zarr|^time|^peak|^speed|^size", line)]

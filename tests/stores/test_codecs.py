@@ -1,4 +1,4 @@
-"""Views in compressed blocks: reading by dmo and by zarr, and the errors for damaged blocks."""
+"""Read views in compressed blocks with dmo and zarr, and check the errors for damaged blocks."""
 
 import dask
 import google_crc32c
@@ -51,7 +51,8 @@ def test_a_writer_goes_on_with_the_blocks_that_are_missing(tmp_path):
     path = tmp_path / "set.zarr"
     made(path, "zstd", skip=[("dense", 2), ("sparse", 0)])
     (path / "dense" / "c.1.0").write_bytes(b"torn")
-    with dask.config.set({"dmo.stores.codec": "zstd"}):  # the setting applies if the view names no codec
+    # The configured codec is the default for views without a codec.
+    with dask.config.set({"dmo.stores.codec": "zstd"}):
         writer = made(path, None, skip=[("dense", i) for i in range(4)] + [("sparse", 0)])
     assert writer.missing() == [("dense", 1), ("dense", 2), ("sparse", 0)]
 
@@ -61,7 +62,7 @@ def flipped(data):
 
 
 def forged(data):
-    """Forge a header that announces more values than the block contains, with a matching checksum."""
+    """Forge a block header that announces too many values, and add a matching checksum."""
     packed = data[:4] + (1 << 20).to_bytes(4, "little") + data[8:-4]
     return packed + google_crc32c.value(packed).to_bytes(4, "little")
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer on every reader, and a check that the fuzzer detects failures."""
+"""Run the fuzzer briefly on every reader, and check that the fuzzer detects failures."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "pipelines" / "benchmarks"
 FILES = 24
-DAMAGED = {"b.xml"}  # an XML entity expansion bomb
+DAMAGED = {"b.xml"}  # this file is an XML entity expansion bomb
 
 HARMFUL = """
 import os, signal, sys, time

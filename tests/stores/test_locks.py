@@ -1,4 +1,4 @@
-"""Locks allow one writer per store; damaged stores are reopened and completed; disks reject writes."""
+"""Check that locks allow one writer per store, and that stores can be completed after failures of writers and disks."""
 
 import dataclasses
 import errno
@@ -62,7 +62,7 @@ def digest(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[tuple[Path, "subprocess.Popen[str]"]]:
-    """Provide a store that another process is writing."""
+    """Provide a store that is locked by a writer in another process."""
     path = tmp_path / "rows.zarr"
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -95,20 +95,20 @@ def test_a_process_that_ends_gives_up_its_lock(holder) -> None:
 
 
 def of_another(**changes: Any) -> bytes:
-    """Return the lock of a process like this one, with `changes` applied."""
+    """Return the contents of a lock file of this process, modified by `changes`."""
     return dataclasses.replace(_lock.Owner.this(), token="t", **changes).dump()
 
 
 def locked(path: Path, **changes: Any) -> None:
-    """Start a store and lock it for another process."""
-    begin(path)  # the writer is dropped immediately, and its lock soon afterwards
+    """Create an unfinished store that appears to be locked by another process."""
+    begin(path)  # the lock is released soon after the writer is deleted
     wait_until_unlocked(path)
     (path / LOCK).write_bytes(of_another(**changes))
 
 
 @pytest.mark.slow
 def test_a_lock_that_cannot_be_given_up_keeps_no_other_from_it(tmp_path: Path, monkeypatch) -> None:
-    """The thread that renews and releases locks survives a storage service that rejects requests."""
+    """The thread that renews locks must survive a storage service that rejects requests."""
     refused, ask, url = threading.Event(), Folder.get, str(tmp_path / "refused.zarr")
 
     def get(folder: Folder, key: str) -> bytes | None:
@@ -141,7 +141,7 @@ def test_a_lock_of_another_host_is_stale_when_it_was_not_renewed(tmp_path: Path,
 def test_the_lock_of_a_host_whose_clock_is_wrong_is_kept_while_it_is_renewed_and_taken_when_it_is_not(
     tmp_path: Path, monkeypatch, ahead: float
 ) -> None:
-    """The lock is watched for one renewal period; neither its time stamp nor the time of its file decides."""
+    """A lock is valid if it changes during one renewal period, independent of all time stamps."""
     monkeypatch.setattr(_lock, "RENEW", 0.2)
     path = tmp_path / "rows.zarr"
     locked(path, host="elsewhere", boot="another", time=time.time() + ahead)
@@ -181,7 +181,7 @@ def test_a_damaged_lock_and_a_recycled_process_number_are_stale(tmp_path: Path, 
 
 
 def test_a_lock_holds_when_the_clock_is_set(holder, monkeypatch) -> None:
-    """psutil derives the start time of a process from the boot time, which changes with the system clock."""
+    """psutil derives the start time of a process from the boot time, which changes if the system clock is set."""
     path, process = holder
     real, clock = _lock.psutil.Process.create_time, time.time
     monkeypatch.setattr(_lock.psutil.Process, "create_time", lambda self: real(self) + 86_400)
@@ -231,7 +231,7 @@ def test_a_writer_whose_clock_is_set_by_hours_keeps_its_lock_and_ends_with_the_s
 
 
 def in_namespace(*command: str) -> list[str]:
-    """Build a command that runs as process 1 of a new PID namespace; skip the test if this is not supported."""
+    """Build a command that runs in a new PID namespace, or skip the test if namespaces are not supported."""
     start = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*start, "true"], capture_output=True).returncode:
         pytest.skip("this system cannot create PID namespaces (unshare)")
@@ -253,7 +253,7 @@ def test_a_process_in_a_container_of_the_same_host_name_keeps_its_lock(tmp_path:
 
 
 def taken_over(path: Path, **changes: Any) -> stores.ResultWriter:
-    """Remove the lock and restart the store as a writer of another process."""
+    """Remove the lock of a store, and restart the store with a new writer."""
     (path / LOCK).unlink()
     writer = stores.create_results(path, 50, 4, block=10, overwrite=True, **changes)
     (path / LOCK).write_bytes(of_another())
@@ -353,7 +353,7 @@ def test_a_store_whose_writer_died_between_its_completion_and_its_lock_is_finish
             again.finish()
         assert sorted(path.rglob("*")) == whole
         assert stores.verify(path) == []
-    locked(path)  # locked by a running process
+    locked(path)  # simulate a running writer
     (path / "journal").mkdir()
     assert begin(path).missing() == []
     assert (path / "journal").exists()
@@ -423,7 +423,7 @@ def test_a_model_is_not_reopened(tmp_path: Path) -> None:
 
 
 def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
-    """A process that may not write files above 6000 bytes writes the small files, but not the first large block."""
+    """Under a file size limit of 6000 bytes, a process writes the small files but fails at the first large block."""
     code = (
         "import sys, resource, signal, numpy as np; from dmo import stores;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
@@ -445,7 +445,7 @@ def test_a_quota_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_dropped_writer_gives_its_lock_up_without_waiting(tmp_path: Path) -> None:
-    """The garbage collector may run finalizers in any thread, even in one for which the holder of the lock waits."""
+    """A finalizer must not wait for a lock, because the garbage collector may run the finalizer in any thread."""
     path = tmp_path / "rows.zarr"
     held = {"writer": begin(path)}
 
@@ -463,9 +463,9 @@ def test_a_dropped_writer_gives_its_lock_up_without_waiting(tmp_path: Path) -> N
 
 
 def test_bytes_are_on_the_disk_before_their_names_unless_storage_is_scratch(tmp_path: Path, monkeypatch) -> None:
-    """Test the order of writes: data, then file names, then the root that marks them complete.
+    """Check that data are written before file names, and file names before the root that marks the store as complete.
 
-    A power failure may occur between any two steps. A journal entry may be lost; its block is then written again.
+    A power failure can occur between any two steps. If a journal entry is lost, its block is written again.
     """
     if not Path("/proc/self/fd").exists():
         pytest.skip("this system does not provide the names of open files")
@@ -511,7 +511,7 @@ with stores.reserve_model(sys.argv[1]):
 
 
 def test_two_fits_to_one_path_are_not_begun(tmp_path: Path) -> None:
-    """The second fit is rejected before it starts, even with --overwrite; a killed fit does not block later ones."""
+    """A second fit to the same path is rejected before it starts, unless the first fit was killed."""
     features, path = tmp_path / "f.zarr", tmp_path / "model.zarr"
     specs = {"x": stores.ViewSpec(4)}
     writer = stores.create_features(features, 50, specs, labels=np.eye(50, 3, dtype=np.uint8), block=50)

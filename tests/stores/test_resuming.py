@@ -1,4 +1,4 @@
-"""Killed solves, alternating directions and sweeps resume where they stopped, with bit-identical results."""
+"""Check that killed solves, ADMM iterations and sweeps resume from their last step with bit-identical results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Job = Callable[[], Result]
 
 
 class Work:
-    """Counter of the steps of a job; it kills its own process at the start of step `last`."""
+    """Counter of the steps of a job, which kills its own process at the start of step `last`."""
 
     done = 0
     last: int | None = None
@@ -65,7 +65,7 @@ class Work:
 
 
 class Counted(Dense):
-    """A kernel that counts its float32 products as steps, but not the float64 products of residuals and digests."""
+    """Kernel that counts float32 products as steps, but not the float64 products of residuals and digests."""
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if dtype == np.float32:
@@ -82,7 +82,7 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def samples(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Generate rows of five features and four smooth outputs."""
+    """Generate samples with five features and four smooth outputs."""
     X = np.random.default_rng(seed).standard_normal((N, 5))
     return X, np.sin(X[:, :4] + X[:, 1:])
 
@@ -105,7 +105,7 @@ def one_solve(ridge: float = 0.02, bump: float = 0.0, target: float = 0.0) -> Re
 
 
 def eigenvectors() -> Result:
-    """Fit with block Krylov steps and warm-started solves of two views; each product with the tiles is a step."""
+    """Fit two views with block Krylov iterations and warm-started solves. Each product with the tiles is a step."""
     X, Y = samples()
     views = {"a": X[:, :3], "b": X[:, 2:]}
     apply = Tiles._apply
@@ -124,7 +124,7 @@ def problem(C: float = 1.0) -> Problem:
 
 
 def fit_arrays(fit: llt_admm.Fit) -> Result:
-    """Return all arrays of a fit, but set the number of factorizations to 0: a resumed run repeats one of them."""
+    """Return all arrays of a fit. The number of factorizations is set to 0, because a resumed run repeats one."""
     return replace(fit, factorizations=0).to_arrays()
 
 
@@ -154,8 +154,6 @@ def path_of_two() -> Result:
 
 
 class Chain(MultiOutputClassifier):
-    """An estimator of scikit-learn with a decision function."""
-
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return np.column_stack([part.decision_function(X) for part in self.estimators_])
 
@@ -174,13 +172,13 @@ RIDGES = {"ridge": [0.01, 0.1, 1.0]}
 
 
 def low_rank() -> Result:
-    """Run a low-rank sweep whose steps are scores and passes over the data."""
+    """Run a sweep of low-rank fits, whose steps are score evaluations and passes over the data."""
     with mock.patch.object(row_sums, "_task", counting(row_sums._task)):
         return swept(KGHA(approximation=Nystrom(rank=20), random_state=0), {"kernel": ["rbf", "linear"], **RIDGES})
 
 
 def passes(model: Any, views: bool = False) -> Job:
-    """Build a job whose steps are the tasks of passes over the data."""
+    """Build a job that fits a model, whose steps are the tasks of passes over the data."""
 
     def job() -> Result:
         X, Y = samples()
@@ -213,7 +211,7 @@ PASSES: dict[str, Job] = {
     "HSIC, weighted rows": passes(TraceEmbedding("hsic-1", approximation="exact")),
     "PCA, kernel": passes(TraceEmbedding("pca", kernel="rbf", approximation=LOW)),
 }
-JOBS: dict[str, tuple[Job, float]] = {  # each job, and the fraction of its steps after which it is killed
+JOBS: dict[str, tuple[Job, float]] = {  # pairs of a job and the fraction of its steps before the kill
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
     "alternating directions": (alternating, 0.6),
@@ -229,11 +227,11 @@ JOBS: dict[str, tuple[Job, float]] = {  # each job, and the fraction of its step
 }
 
 TOGETHER = {"sweep, exact": 2}
-"""Pieces that are kept together: the scores of one fit are found side by side."""
+"""Jobs that save several steps together, because all scores of a fit are computed at once."""
 
 
 def die(name: str, folder: str, last: int) -> None:
-    """Run the job in a separate process until step `last`, then kill the process."""
+    """Run the job named `name`, and kill the current process at step `last`."""
     Work.done, Work.last = 0, last
     with checkpoints(folder, 0):
         JOBS[name][0]()
@@ -251,7 +249,7 @@ SERVER.set_forkserver_preload(["dmo.selection", "dmo.cli.learn"])
 
 
 def counted(job: Job, folder: Path | None = None) -> tuple[Result, int]:
-    """Return the result of the job and the number of its steps."""
+    """Run a job, and return its result and its number of steps."""
     Work.done, Work.last = 0, None
     with checkpoints(None if folder is None else str(folder), 0):
         return job(), Work.done
@@ -299,7 +297,7 @@ def test_a_finished_fit_by_alternating_directions_is_taken_as_it_was(tmp_path: P
 
 def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = samples()
-    monkeypatch.setattr(row_sums, "BLOCK", 3)  # 25 tasks of 2 blocks, in segments of 6 tasks
+    monkeypatch.setattr(row_sums, "BLOCK", 3)  # the pass has 25 tasks of 2 blocks, in segments of 6 tasks
     raw = FeatureRows({"x": X}, {"x": ShiftedRows(None)})
     tree, begun = row_sums._tree, list[int]()
 
@@ -310,7 +308,7 @@ def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monk
 
     def dies(*arguments: Any) -> Any:
         begun.append(len(arguments[2]))
-        if dying and len(begun) == 4:  # while the run waits for the second segment
+        if dying and len(begun) == 4:  # interrupt at the fourth segment
             raise KeyboardInterrupt
         return tree(*arguments)
 
@@ -349,7 +347,7 @@ def cut(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, int, int]:
-    """Kill a solve at product `last`; return its folder, the undisturbed result, its number of products, and `last`."""
+    """Kill a solve at product `last`, and return the folder, the undisturbed result, the product count and `last`."""
     expected, total = counted(one_solve)
     folder, last = tmp_path_factory.mktemp("halfway"), total // 2
     killed(die, "solve", str(folder), last)
@@ -431,7 +429,7 @@ def test_a_sweep_with_a_function_as_metric_is_not_kept(tmp_path: Path) -> None:
 
 
 def write_states(folder: str, last: int) -> None:
-    """Save the states 1, 2, ..., and kill the process before file number `last` is written."""
+    """Save a sequence of states, and kill the process before it writes file number `last`."""
     Work.done, Work.last = 0, last
     with checkpoints(folder, 0), mock.patch.object(Folder, "put", counting(Folder.put)):
         kept = Checkpoint("test", lambda: digest("same"))
@@ -503,7 +501,7 @@ def test_saving_shows_no_progress_of_its_own(tmp_path: Path) -> None:
 
 
 class Clock:
-    """A fake clock on which each save takes `cost` seconds."""
+    """Fake clock that advances by `cost` seconds whenever a state is saved."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float):
         self.now, save = 0.0, stores.save_model
@@ -543,7 +541,7 @@ def test_a_slow_solve_is_kept_under_paths_and_urls(
     expected = one_solve()
     with pytest.raises(KeyboardInterrupt):
         stopped(place, None)
-    monkeypatch.setattr(Work, "piece", None)  # a product would now raise an error
+    monkeypatch.setattr(Work, "piece", None)  # fail if a product is computed
     with checkpoints(place):
         same(one_solve(), expected)
     fs, path = url_to_fs(place)
@@ -585,13 +583,13 @@ def test_states_of_other_runs_go_when_a_run_ends_well(tmp_path: Path) -> None:
 
     for at in (f"pass-{'a' * 16}.1", f"solve-{'b' * 16}.0", "model.zarr"):
         other(at, 1)
-    (tmp_path / f"sweep-{'c' * 16}.1").mkdir()  # killed before it wrote its first file
+    (tmp_path / f"sweep-{'c' * 16}.1").mkdir()  # simulate a run that was killed before its first file
     with pytest.raises(KeyboardInterrupt):
         stopped(tmp_path)
     assert len(stores_in(tmp_path)) == 5
     with checkpoints(str(tmp_path), 0):
         one_solve()
-        other(f"pass-{'a' * 16}.1", 3)  # a newer state shows that this run is alive
+        other(f"pass-{'a' * 16}.1", 3)  # the newer state belongs to a running process
         with checkpoints(str(tmp_path), 0):
             pass
         assert len(stores_in(tmp_path)) == 5
@@ -639,7 +637,7 @@ TUNE = ["--ridge", "0.1,1", "--balance", "0.01", "--n-components", "5,1.0", "--p
 
 
 def tune(folder: str, last: int | None) -> tuple[dict[str, Any], int]:
-    """Run `dmo tune kgha` and save every state; the steps are scores."""
+    """Run `dmo tune kgha`, and save every state. Each score is a step."""
     Work.done, Work.last = 0, last
     options = [*TUNE, "--folds", "3", "--views", "fourier", "--approximation", "exact", "--json"]
     paths = [f"{folder}/f.zarr", f"{folder}/m.zarr", "--checkpoint", f"{folder}/kept", "--overwrite"]
@@ -660,8 +658,8 @@ def test_dmo_tune_resumes_where_it_was_killed(tmp_path: Path) -> None:
     writer.write("fourier", 0, X)
     writer.finish()
     expected, total = tune(str(tmp_path), None)
-    killed(tune, str(tmp_path), 9)  # the two scores of one fit are saved together
-    # Four candidates and the estimator's own value, on three folds, are 15 scores.
+    killed(tune, str(tmp_path), 9)  # both scores of a fit are saved together
+    # Four candidates and the default value have 15 scores on three folds.
     found, left = tune(str(tmp_path), None)
     assert (total, left) == (15, 7)
     assert (found["table"], found["best"]) == (expected["table"], expected["best"])

@@ -1,4 +1,4 @@
-"""Stores on S3 (a moto server on loopback): write, resume, lock, verify; read by the client and by workers."""
+"""Write, resume, lock, verify and read stores on a local S3 service (moto)."""
 
 import os
 import subprocess
@@ -36,7 +36,6 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def bucket(service: Service) -> str:
-    """Return the URL of an empty bucket."""
     return "s3://dmo-test"
 
 
@@ -70,14 +69,14 @@ def test_a_lock_that_another_process_creates_after_the_look_is_kept(bucket: str,
 
 def test_a_lock_whose_creation_was_carried_out_but_not_answered_is_ours(service: Service, bucket: str) -> None:
     folder = Folder(f"{bucket}/lost.zarr")
-    with service.trouble(window=range(1, 2), lost=1.0):  # the request after the check for an existing lock
+    with service.trouble(window=range(1, 2), lost=1.0):  # the first request checks for an existing lock
         assert folder.put_new(LOCK, b"ours")
     assert service.faults == 1
     assert folder.get(LOCK) == b"ours"
 
 
 def given(settings: dict[str, str]) -> None:
-    """Set these variables in a worker's environment, and remove all other AWS variables."""
+    """Replace all AWS variables in the environment of a worker with `settings`."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(settings)
@@ -128,7 +127,7 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
     store = stores.open_features(f"{bucket}/features.zarr")
     np.testing.assert_array_equal(store.views["words"][:].toarray(), sparse.toarray())
     np.testing.assert_array_equal(store.labels, labels)
-    for number in (1.0, 2.0):  # the second model replaces the first one
+    for number in (1.0, 2.0):  # the second model overwrites the first
         stores.save_model(f"{bucket}/model.zarr", {"a": np.full(3, number)}, {"b": [1, 2]})
     arrays, meta = stores.load_model(f"{bucket}/model.zarr")
     assert (arrays["a"].tolist(), meta) == ([2.0, 2.0, 2.0], {"b": [1, 2]})
@@ -140,7 +139,7 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
 def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Path) -> None:
     array = zarr.create_array(str(tmp_path), shape=ROWS.shape, dtype=ROWS.dtype, chunks=(20, 4), overwrite=True)
     array[:] = ROWS
-    assert array.compressors  # compressed, so that chunk sizes are checked before zarr decodes them
+    assert array.compressors  # dmo checks the sizes of compressed chunks before zarr decodes them
     bomb = numcodecs.Zstd().encode(bytes(1 << 20))
     fsspec.filesystem("s3").pipe(
         {
@@ -150,7 +149,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
         }
         | {"dmo-test/other.zarr/c/1/0": bomb}
     )
-    # zarr closes its connections only at exit, which causes warnings.
+    # Use a new process, because zarr closes connections only at exit, which causes warnings.
     read = f"from dmo.formats.arrays import open_zarr as o; a = o('{bucket}/other.zarr'); print(a[:20].sum()); a[:]"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
     assert float(done.stdout) == pytest.approx(ROWS[:20].sum(), rel=1e-5)
@@ -230,7 +229,7 @@ def test_blocks_that_cannot_be_asked_for_are_not_called_damaged(service: Service
                 assert stores.verify(url) == []
             except OSError as error:
                 told.append(error)
-    assert len(told) >= 5  # about ten requests in total, two per window
+    assert len(told) >= 5  # the run sends about ten requests in windows of two
     assert {code(error) for error in told} == {WRONG if kind == "denied" else FAILED}
     assert {isinstance(error, UserError) for error in told} == {kind == "denied"}
     assert stores.verify(url) == []

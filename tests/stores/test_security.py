@@ -1,4 +1,4 @@
-"""Security: loading a model runs no code, store contents stay in their folder, dashboards listen only on loopback."""
+"""Check that models execute no code, that stores read only their own files, and that services are not public."""
 
 import ast
 import json
@@ -44,7 +44,7 @@ FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
 def forge(path: Path, change: Any) -> None:
-    """Change the root attributes of a store as an attacker would, with a matching checksum."""
+    """Change the root attributes of a store, and update the checksum, as an attacker would."""
     document = json.loads((path / "zarr.json").read_text(encoding="utf-8"))
     document["attributes"].pop("checksum")
     change(document["attributes"])
@@ -62,7 +62,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def _danger(node: ast.AST) -> bool:
-    """Return whether a syntax node could run foreign code, read a file without checks, or unpickle."""
+    """Return whether a syntax node can execute foreign code, read a file without checks, or unpickle data."""
     match node:
         case ast.Import(names=names):
             return any(alias.name.partition(".")[0] in FORBIDDEN for alias in names)
@@ -75,7 +75,7 @@ def _danger(node: ast.AST) -> bool:
         case ast.keyword(arg="allow_pickle"):
             return not (isinstance(node.value, ast.Constant) and node.value.value is False)
         case ast.Attribute(attr="imread" | "imdecode" | "imreadmulti" | "from_npy_stack"):
-            # Images are read only by `read_image`. A Dask stack of .npy files contains a pickle (CVE-2026-95897).
+            # Only `read_image` may read images. A dask stack of .npy files contains a pickle (CVE-2026-95897).
             return True
         case ast.Attribute(value=ast.Name(id="yaml"), attr="load"):
             return True
@@ -191,7 +191,7 @@ def test_a_root_that_others_wrote_is_refused_part_by_part(tmp_path: Path, where:
     ],
 )
 def test_a_sparse_matrix_with_places_outside_of_it_is_refused(tmp_path: Path, part: str, values: list[int]) -> None:
-    """Matching checksums do not help: SciPy would use the indices as memory addresses without a check."""
+    """SciPy would use invalid indices as memory addresses without a check, even if the checksums match."""
     path = tmp_path / "model.zarr"
     stores.save_model(path, {"s": scipy.sparse.eye_array(2, format="csr")}, {})
     data = np.array(values, np.int32)
@@ -331,7 +331,7 @@ def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> Non
 
 
 VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a": 1}]
-ODDEST = (0, 1, 5, 6, 10)  # positions in VALUES, for models that are read by the same code
+ODDEST = (0, 1, 5, 6, 10)  # positions of the VALUES that are tested with similar models
 
 
 def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -352,7 +352,7 @@ def replaced(attributes: dict[str, Any], where: tuple[Any, ...], value: Any) -> 
 
 
 def forgeries(path: Path, inside: str, value: Any) -> Iterator[tuple[Any, ...]]:
-    """Put `value` at each position of the root attributes in turn; yield the path of the position."""
+    """Replace each value of the root attributes in turn by `value`, and yield the path of the replaced value."""
     whole = (path / "zarr.json").read_bytes()
     for where in places(json.loads(whole)["attributes"][inside]):
         (path / "zarr.json").write_bytes(whole)
@@ -362,7 +362,7 @@ def forgeries(path: Path, inside: str, value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def refused_or(where: tuple[Any, ...], refusals: Any, work: Callable[[], Any]) -> Any:
-    """Return the result of `work`, or None if it raises a one-line error of dmo or about the number of features."""
+    """Return the result of `work`, or None after a one-line UserError or an error about the number of features."""
     try:
         return work()
     except refusals as error:
@@ -392,7 +392,7 @@ FORGED = {
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_forged_model_is_refused_as_it_is_loaded_or_works(tmp_path: Path, name: str, value: Any) -> None:
-    """Replace and sign one JSON value at a time: loading and prediction may only fail with a one-line error."""
+    """Replace one JSON value at a time. Loading and prediction must succeed or fail with a one-line error."""
     clone(FORGED[name]).fit(MADE, np.eye(20, 2, dtype=int)).save(str(tmp_path / "m.zarr"))
     for where in forgeries(tmp_path / "m.zarr", "meta", value):
         model = refused_or(where, stores.StoreError, lambda: load(str(tmp_path / "m.zarr")))
@@ -431,7 +431,7 @@ def test_a_recipe_of_images_that_fits_its_hash_is_bounded_as_well() -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """Stop a test that waits forever, which would otherwise show no error message."""
+    """Raise an error in a test that does not finish in time."""
 
     def ended(number: int, frame: Any) -> None:
         raise TimeoutError("waited for a pipe or a device")
@@ -575,7 +575,7 @@ GUIDES = Path(__file__).resolve().parents[2] / "cluster"
 
 
 def listening(number: int) -> dict[tuple[str, int], int]:
-    """Map each (address, port) on which a process or its children listen to the process id."""
+    """Map each address and port on which a process or its children listen to the process id."""
     family = [psutil.Process(number), *psutil.Process(number).children(recursive=True)]
     found = {}
     for member in family:
@@ -587,7 +587,6 @@ def listening(number: int) -> dict[tuple[str, int], int]:
 
 @contextmanager
 def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program and stop it at the end of the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         list(map(str, command)), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=cwd
@@ -599,7 +598,7 @@ def started(*command: str | Path, cwd: Path | None = None) -> Iterator["subproce
 
 
 def guide(name: str, word: str, **changes: str) -> list[str]:
-    """Return the line of a guide that starts a scheduler or a worker, with other ports and paths."""
+    """Return the command of a guide that starts a scheduler or a worker, with replaced ports and paths."""
     text = (GUIDES / name / "README.md").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith(f"dask {word} ")]
     for old, new in changes.items():
@@ -617,7 +616,7 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def workers(number: int, before: Iterable[tuple[str, int]] = ()) -> dict[tuple[str, int], int]:
-    """Return the new addresses of a worker, its nanny and their pages; fail until all of them listen."""
+    """Return the new addresses of a worker, its nanny and their dashboards, or fail if any of them does not listen."""
     found = {end: member for end, member in listening(number).items() if end not in before}
     assert len(set(found.values())) == 2
     assert len(found) >= 3
@@ -667,19 +666,19 @@ def test_all_that_dmo_starts_and_its_guides_show_listens_on_loopback_or_speaks_t
 
 
 def waiting(folder: Path, command: list[str]) -> list[str]:
-    """Return the command after the scheduler file exists."""
+    """Wait until the scheduler file exists, and return the command."""
     until(lambda: (folder / "scheduler.json").read_text(encoding="utf-8"))
     return command
 
 
 def refuses_plain(host: str, port: int) -> None:
-    """Check that the server closes unencrypted connections: it answers neither HTTP nor Dask's greeting."""
+    """Check that a server closes unencrypted connections without a response to HTTP or Dask's handshake."""
     for words in (b"GET / HTTP/1.0\r\n\r\n", struct.pack("<Q", 8) + b"\x00" * 8):
         with socket.create_connection((host, port), timeout=30) as connection:
             connection.sendall(words)
             connection.settimeout(30)
             answer = b"".join(iter(lambda: received(connection), b""))
-        assert answer[:1] in (b"", b"\x15"), answer  # no answer, or a TLS alert
+        assert answer[:1] in (b"", b"\x15"), answer  # the server sends nothing or a TLS alert
 
 
 def received(connection: socket.socket) -> bytes:

@@ -1,4 +1,4 @@
-"""Stores: reading returns the written bits; broken, unfinished or foreign stores raise an error that names the fix."""
+"""Check that stores return the written bits, and that damaged, unfinished or foreign stores raise helpful errors."""
 
 import itertools
 import json
@@ -117,7 +117,7 @@ def dense(block):
     return block.toarray() if sp.issparse(block) else block
 
 
-# Written values are read back
+# Values that are written and read
 
 
 def test_every_slice_of_every_view_is_what_was_written(store):
@@ -201,7 +201,7 @@ CONSOLIDATED = pytest.mark.parametrize("consolidated", [True, False])
 
 
 def plain_arrays(path, names, consolidated):
-    """Read the arrays of a store with zarr, dask and xarray through their public functions."""
+    """Read the arrays of a store with the public functions of zarr, dask and xarray."""
     group = zarr.open_group(path, mode="r", use_consolidated=consolidated)
     dataset = xr.open_zarr(path, consolidated=consolidated)
     return {
@@ -287,7 +287,7 @@ def test_calls_of_the_reference_page_read_every_store(store, kernel, tmp_path, m
 
 
 def as_version_1(path):
-    """Convert a store with one triangle to layout version 1, which named this array `kernel`."""
+    """Convert a kernel store to layout version 1, which named the array of the lower triangle `kernel`."""
     for folder in ("", "manifest", "journal"):
         if (path / folder / "lower").exists():
             (path / folder / "lower").rename(path / folder / "kernel")
@@ -408,7 +408,7 @@ def test_fsspec_urls_hold_every_kind_of_store():
         open_features(f"{root}/nothing")
 
 
-# Writers that are killed, repeated, or concurrent
+# Killed, repeated and concurrent writers
 
 KILL_AT = (7, 8, 31)
 WORK = """
@@ -445,7 +445,7 @@ WORK = """
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
-    """Create stores whose writers were killed at a certain file, and one that three processes wrote at once."""
+    """Create stores whose writers were killed at a certain file, and a store with three concurrent writers."""
     folder = tmp_path_factory.mktemp("crowd")
     killed = {count: begin(folder / f"killed-{count}", **SAME) for count in KILL_AT}
     for writer in killed.values():
@@ -470,7 +470,7 @@ def test_a_killed_writer_loses_only_the_block_in_flight_and_the_result_is_the_sa
     with pytest.raises(StoreError, match="is incomplete"):
         open_features(path)
     fill(begin(path, **SAME))
-    assert files(path) == files(store)  # and no half-written file remains
+    assert files(path) == files(store)  # no partial file remains
 
 
 def test_processes_may_write_the_same_blocks_at_once(crowd, store):
@@ -567,7 +567,7 @@ def test_fingerprints_change_with_values_without_reading_them(store, tmp_path):
             changed.write(name, block, -values if (name, block) == ("gist", 4) else values)
     changed.finish()
     other = open_features(tmp_path / "changed")
-    shutil.rmtree(tmp_path / "changed" / "gist")  # no file of the view remains to be read
+    shutil.rmtree(tmp_path / "changed" / "gist")  # delete all files of the view
     assert fingerprint(other.views["gist"]) != fingerprint(found.views["gist"])
     first = fingerprint(Subset(found.views["gist"], np.arange(7)))
     assert first != fingerprint(Subset(found.views["gist"], np.arange(1, 8)))
@@ -810,7 +810,7 @@ def test_bad_blocks_are_refused_by_view_row_and_column(tmp_path):
 
 def test_large_finite_values_are_not_mistaken_for_infinite_ones(tmp_path):
     writer = create_results(tmp_path / "r", 4, 4)
-    writer.write(0, np.full((4, 4), 3e38, np.float32))  # their sum overflows
+    writer.write(0, np.full((4, 4), 3e38, np.float32))  # the sum overflows
     assert writer.missing() == []
 
 
@@ -997,7 +997,7 @@ def test_stores_travel_by_pickle(store, kernel):
 
 
 def test_a_lost_chunk_is_an_error_here_and_fill_values_in_zarr(tmp_path):
-    """dmo does not read chunks with zarr because zarr replaces a lost chunk by fill values."""
+    """dmo does not read chunks with zarr, because zarr replaces a missing chunk with fill values."""
     path = tmp_path / "rows.zarr"
     writer = create_results(path, 6, 2, block=3)
     for block in writer.missing():

@@ -1,4 +1,4 @@
-"""Arrays in temporary files, and files that appear only when they are complete."""
+"""Test arrays in temporary files, and files that become visible only when they are complete."""
 
 import sys
 from pathlib import Path
