@@ -95,7 +95,6 @@ class Backend:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """Load the default settings from dmo.yaml."""
     return yaml.safe_load(files("dmo.cluster").joinpath("dmo.yaml").read_text(encoding="utf-8"))
 
 

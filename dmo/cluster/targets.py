@@ -188,7 +188,6 @@ def listening(address: str) -> str:
 
 
 def temporary_tls(where: str) -> Any:
-    """Create temporary certificates for a new cluster."""
     from distributed import Security
 
     _import("cryptography", where, "jobqueue")
@@ -220,7 +219,6 @@ def _check_address(address: str, security: Any) -> None:
 
 
 def scheduler_address(path: str) -> str:
-    """Read the address of a scheduler from its scheduler file."""
     with open(path, encoding="utf-8") as file:
         try:
             return str(json.load(file)["address"])
@@ -403,7 +401,6 @@ _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def _kubeconfigs() -> list[str]:
-    """Return the paths of the files that configure access to Kubernetes."""
     return (os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 

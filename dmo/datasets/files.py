@@ -393,7 +393,6 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _all_end(files: Any, ending: str) -> bool:
-    """Return whether all files of a view have the format with this file extension."""
     return all(ending_of(spec) == ending for spec in by_split(files).values())
 
 
@@ -719,7 +718,6 @@ class _Reader:
         return pd.Series([row[1:] for row in named], index=index, dtype=object)
 
     def _label_arrays(self, files: Mapping[str, str | Path]) -> None:
-        """Read labels from files of arrays."""
         import pandas as pd
 
         table = open_table(LABELS, files, of_labels=True)
@@ -906,7 +904,6 @@ class _Reader:
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
     def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
-        """Add a note about unknown labels."""
         cells = Y.data if scipy.sparse.issparse(Y) else Y
         gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
         if len(gaps):
@@ -984,7 +981,6 @@ def _are_equal(left: Block, right: Block) -> bool:
 
 
 def _is_streamed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a text table is so large that it is read in blocks."""
     if suffix(path) not in (".csv", ".tsv") or not os.path.isfile(path) or os.path.getsize(path) <= _LARGE:
         return False
     try:
@@ -995,7 +991,6 @@ def _is_streamed(path: str | os.PathLike[str]) -> bool:
 
 
 def _exact_texts(column: pd.Series) -> list[str | None]:
-    """Return the cells of a column as text, or None for empty cells."""
     cells = text_cells(column)
     if cells is None:
         return [None if lost else exact(value) for value, lost in zip(column, column.isna())]

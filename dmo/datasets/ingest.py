@@ -161,7 +161,6 @@ def _placed(spec: str, paths: Mapping[str, Path]) -> str:
 
 
 def _array(spec: str) -> np.ndarray:
-    """Read a one-dimensional array of an .npz archive."""
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:

@@ -524,7 +524,6 @@ class Gaps:
     present: np.ndarray  # Mask of the n samples that is False for missing samples, for which all values are missing.
 
     def by_name(self, names: Sequence[str] | None) -> dict[str, int]:
-        """Return the number of missing values by column name, for columns with missing values."""
         where = np.flatnonzero(self.cells).tolist()
         return {str(j) if names is None else names[j]: int(self.cells[j]) for j in where}
 
@@ -572,7 +571,6 @@ def _is_finite(block: Block) -> bool:
 
 
 def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
-    """Return the mask of NaN in a block, or None if the block contains no NaN."""
     if _is_finite(block) or (scipy.sparse.issparse(block) and not np.isnan(block.data).any()):
         return None
     gap = np.isnan(dense(block))

@@ -645,7 +645,6 @@ def _read(
 
 
 def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) -> None:
-    """Raise UserError if images cannot be read and `unreadable` is "refuse"."""
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
         raise UserError(

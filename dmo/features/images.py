@@ -187,7 +187,6 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def image_digest(path: str | os.PathLike[str]) -> str:
-    """Compute a hash of the content of an image file."""
     check_file(path)
     try:
         with open(path, "rb") as file:
@@ -431,7 +430,6 @@ ListedImage = tuple[list[str] | dict[str, str | None], str | None]
 
 
 def _labels(where: str, given: Sequence[Any], separator: str | None) -> tuple[np.ndarray, list[str], Kind]:
-    """Return the label matrix, the label names and the kind of the labels."""
     import pandas as pd
 
     if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
@@ -506,7 +504,6 @@ def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
 
 
 def _once_each(listed: Iterable[tuple[str, str, ListedImage]]) -> dict[str, ListedImage]:
-    """Return the entries by image name; raise UserError if a name occurs more than once."""
     entries: dict[str, ListedImage] = {}
     for where, given, entry in listed:
         name = Path(given).as_posix()

@@ -239,7 +239,6 @@ class NpzMember(ByRows):
             raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
 
     def _opened(self) -> IO[bytes]:
-        """Return the decompressed stream, which stays open until this object is garbage-collected."""
         if self._stream is None:
             archive = zipfile.ZipFile(self._path)
             weakref.finalize(self, archive.close)
@@ -491,7 +490,6 @@ def _stored(store: Any, key: str) -> IO[bytes]:
 
 
 def _codec(codec: Any) -> str:
-    """Return the name of a codec of Zarr version 2 or 3."""
     return str(getattr(codec, "codec_id", type(codec).__name__.removesuffix("Codec").lower()))
 
 

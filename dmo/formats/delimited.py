@@ -74,7 +74,6 @@ def _lines(data: bytes, start: int = 0) -> Iterator[str]:
 
 
 def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> list[list[str]]:
-    """Parse some non-empty rows at the beginning of the text."""
     count = _SOME
     while True:
         lines = list(islice(_lines(data, start), count + 1))
@@ -168,7 +167,6 @@ def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[
 
 
 def _is_spaced(data: bytes, start: int, mark: str) -> bool:
-    """Check whether each delimiter in the first lines is followed by a space."""
     lines = [line for line in islice(_lines(data, start), _SOME) if mark in line]
     return mark != "\t" and bool(lines) and all(line.count(mark) == line.count(f"{mark} ") for line in lines)
 

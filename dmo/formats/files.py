@@ -163,7 +163,6 @@ def decoded(data: bytes | bytearray) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an exception message without its period, or the exception type if it is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 

@@ -172,14 +172,12 @@ def open_numbers(source: Source) -> Rows:
 
 
 def _is_class_name(name: str) -> bool:
-    """Check whether the name of a column suggests that the column contains classes."""
     return name.strip().lower() in CLASS_NAMES
 
 
 def _parquet(
     path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None, numbers: Sequence[str]
 ) -> pd.DataFrame:
-    """Read a Parquet file as described in `read_frame`."""
     file = open_parquet(path)
     known = list(file.schema_arrow.names)
     chosen = known if name is None else _columns(path, name, known, others)
@@ -204,7 +202,6 @@ def _frame(table: Any) -> pd.DataFrame:
 
 
 def _arrow(path: Path) -> pd.DataFrame:
-    """Read an Arrow file or stream, and check the free memory after each batch."""
     with by_pyarrow(path, "Arrow"):
         import pyarrow as pa
 

@@ -135,7 +135,6 @@ def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes
 
 
 def numbers_alone(cell: str) -> bool:
-    """Return whether the text of a cell is a number."""
     import pyarrow as pa
 
     return numbers(pa.array([cell])) is not None
@@ -259,7 +258,6 @@ def _is_sentinel(value: float) -> bool:
 def _of_one_column(
     where: str, column: Any, options: TableOptions, notes: list[str]
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Convert a single column of lists, classes or numbers to labels."""
     name = column.name if isinstance(column.name, str) else None
     forced = options.label_kind(str(name))
     if has_lists(column):
@@ -292,7 +290,6 @@ def _of_one_column(
 
 
 def _is_long(column: Any) -> bool:
-    """Return whether a column contains an integer that float64 cannot represent exactly."""
     known = column.dropna() if column.dtype.kind in "iu" else column[:0]
     return bool(len(known) and max(abs(int(known.min())), abs(int(known.max()))) > 1 << 53)
 
@@ -500,7 +497,6 @@ def split_cells(
 
 
 def unknown_rows(labels: Block, where: np.ndarray) -> Block:
-    """Set the labels of the rows `where` to NaN."""
     if not len(where):
         return labels
     if not scipy.sparse.issparse(labels):

@@ -176,7 +176,6 @@ class _Parts:
         return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
 
     def inner(self) -> memoryview:
-        """Return the bytes of the next matrix in a cell array."""
         if self.position + 8 > len(self.data):
             raise self.fail("a matrix in the cell array, reached its end")
         kind, count = struct.unpack_from(self.order + "II", self.data, self.position)
@@ -229,7 +228,6 @@ class _Matrix:
         return _Parts(inner[8:], self.order, self.where)
 
     def describe(self, parts: _Parts) -> tuple[str, tuple[int, ...], str, int]:
-        """Read the name, the shape, the class and the flags of the matrix."""
         words = parts.next("array flags", "u")
         if len(words) != 2:
             raise parts.fail("two words of array flags")
@@ -283,15 +281,12 @@ def _matrices(path: Path) -> Iterator[_Matrix]:
 
 @dataclass(frozen=True)
 class Variable:
-    """Variable in a file of version 5."""
-
     name: str
     shape: tuple[int, ...]
     kind: str
     _matrix: _Matrix
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Read the matrix."""
         parts = self._matrix.parts()
         _, shape, _, flags = self._matrix.describe(parts)
         if flags & COMPLEX:
@@ -381,8 +376,6 @@ def is_hdf5(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class HdfVariable:
-    """Variable in a file of version 7.3."""
-
     name: str
     shape: tuple[int, ...]
     kind: str
@@ -390,7 +383,6 @@ class HdfVariable:
     _cell: str | None = None
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Read the matrix."""
         with _opened(self._path) as file:
             node = _child(file, self.name) if self._cell is None else _child(_child(file, _CELLS), self._cell)
             if self.kind == "sparse":

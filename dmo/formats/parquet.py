@@ -199,7 +199,6 @@ class ParquetVectors(_ParquetRows):
         self.dtype, self.shape = dtype, (file.metadata.num_rows, self._width(file, kind))
 
     def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
-        """Return the length of the first vector, or 0 if the column contains no vectors."""
         if hasattr(kind, "list_size"):
             return int(kind.list_size)
         with by_pyarrow(self._path, "Parquet"):

@@ -178,7 +178,6 @@ def text_cells(column: pd.Series) -> pa.Array | None:
 
 
 def _whole(cells: Any) -> pa.Array:
-    """Combine the chunks of an Arrow array into a single array."""
     import pyarrow as pa
 
     if not isinstance(cells, pa.ChunkedArray):
@@ -187,22 +186,18 @@ def _whole(cells: Any) -> pa.Array:
 
 
 def is_list(cell: Any) -> bool:
-    """Return whether a cell of a table is a list, set or array."""
     return isinstance(cell, list | tuple | set | frozenset | np.ndarray)
 
 
 def has_lists(column: pd.Series) -> bool:
-    """Return whether a cell of a column is a list."""
     return isinstance(column.dtype, np.dtype) and column.dtype.kind == "O" and any(map(is_list, column))
 
 
 def is_missing(cell: str, missing: Sequence[str] = ()) -> bool:
-    """Return whether a text cell marks a missing value."""
     return cell.strip() in MISSING or cell.strip() in missing
 
 
 def missing_cells(cells: pa.Array, missing: Sequence[str] = ()) -> np.ndarray:
-    """Return the mask of the missing cells in a text column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -284,7 +279,6 @@ def _is_number(text: str) -> bool:
 
 
 def whole_numbers(values: np.ndarray) -> bool:
-    """Return whether all values except NaN are integers."""
     known = values[:16]
     if (known != np.floor(known))[~np.isnan(known)].any():
         return False
@@ -296,8 +290,6 @@ def whole_numbers(values: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """Name and type of a column of a table."""
-
     name: str
     kind: Kind
     levels: tuple[str, ...] = ()  # Distinct values of a categorical column.
@@ -319,16 +311,13 @@ class Schema:
 
     @property
     def features(self) -> list[str]:
-        """Names of the features of all columns."""
         return [name for column in self.columns for name in column.features]
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Schema:
-        """Create a schema of numeric columns with the given names."""
         return cls(tuple(Column(name, "number") for name in names))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as a JSON object."""
         columns = [
             {"name": column.name, "kind": column.kind} | ({"levels": list(column.levels)} if column.levels else {})
             for column in self.columns
@@ -337,7 +326,6 @@ class Schema:
 
     @classmethod
     def from_dict(cls, given: Any) -> Schema:
-        """Create a schema from the result of `to_dict`."""
         try:
             columns = [Column(c["name"], c["kind"], tuple(c.get("levels", ()))) for c in given["columns"]]
             found = cls(tuple(columns), tuple(given["missing"]), given["decimal"], given["grouping"] is True)
@@ -700,7 +688,6 @@ def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[st
 
 
 def _no_feature(where: str, name: str, what: str, example: str) -> DataError:
-    """Return the error for a column of dates or free text."""
     cure = f"or pass it as documents (--text {name}, in Python text={name!r})"
     if what == "dates":
         cure = f"or convert it to days (--type {name}=date)"
@@ -715,7 +702,6 @@ def _is_listed(text: str) -> bool:
 
 
 def is_bracketed(text: str) -> bool:
-    """Return whether a text cell is a list in brackets."""
     text = text.strip()
     if text[:1] == "(":
         return text[-1:] == ")" and ("'" in text or '"' in text)

@@ -182,7 +182,6 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Check whether a local folder is a Zarr array or group."""
     return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
@@ -235,7 +234,6 @@ def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the paths or URLs that match a glob."""
     if "://" in pattern:
         import fsspec
 
@@ -257,7 +255,6 @@ def _listed(path: Path) -> list[str]:
 
 
 def _check_sequence(text: str, paths: Sequence[str]) -> None:
-    """Raise DataError if a file is missing from a sequence of numbered files."""
     groups: dict[str, list[str]] = {}
     for path in paths:
         groups.setdefault(re.sub(r"\d+", "#", path), []).append(path)

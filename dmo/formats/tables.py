@@ -151,7 +151,6 @@ def questions(views: Mapping[str, Any]) -> list[str]:
 
 
 def _vectors(path: str) -> list[str]:
-    """Return the names of the vectors in a .npz or MATLAB file."""
     if suffix(path) == ".npz":
         shapes = {name: member.shape for name, member in open_npz(path).items()}
     elif suffix(path) == ".mat":
@@ -392,7 +391,6 @@ def _pick(
 
 
 def _pick_column(path: str) -> str:
-    """Return the name of the only column of vectors in a Parquet file."""
     columns = vector_columns(open_parquet(path))
     if len(columns) != 1:
         raise DataError(
@@ -485,7 +483,6 @@ class _Columns:
 
 
 def _names(arff: Arff, columns: np.ndarray) -> list[str]:
-    """Return the feature names, which are "NAME=VALUE" for the values of a categorical attribute."""
     found: list[str] = []
     for attribute in (arff.attributes[j] for j in columns):
         words = attribute.categories is not None
@@ -494,7 +491,6 @@ def _names(arff: Arff, columns: np.ndarray) -> list[str]:
 
 
 def _marks(codes: np.ndarray, categories: Sequence[float]) -> np.ndarray:
-    """Encode the codes of a categorical attribute as one-hot, with NaN for missing cells."""
     marks = (codes[:, None] == np.array(categories)).astype(np.float64)
     return np.where(np.isnan(codes)[:, None], np.nan, marks)
 

@@ -370,7 +370,6 @@ class Svmlight:
 
 
 def label_ids(files: Sequence[Svmlight]) -> list[str]:
-    """Return the labels of all files in ascending numerical order."""
     return sorted(
         {label for file in files for row in file.labels for label in row}, key=lambda label: (float(label), label)
     )

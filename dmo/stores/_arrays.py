@@ -50,7 +50,6 @@ class ManifestEntry(NamedTuple):
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray:
-    """View the memory of a C-contiguous array as a one-dimensional uint8 array."""
     return values.reshape(-1).view(np.uint8)
 
 
@@ -67,7 +66,6 @@ def checksum(*parts: np.ndarray) -> int:
 
 
 def group_json(attributes: dict[str, Any]) -> bytes:
-    """Return the content of the zarr.json file of a group."""
     return to_json({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
 
@@ -81,7 +79,6 @@ def to_json(document: dict[str, Any]) -> bytes:
 def array_json(
     shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
-    """Return the content of the zarr.json file of an array."""
     import zarr  # imported here because readers do not need it
     from zarr.codecs import BloscCodec, Crc32cCodec
     from zarr.storage import MemoryStore
@@ -262,7 +259,6 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
 def csr_of(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str
 ) -> scipy.sparse.csr_array:
-    """Create a CSR matrix from stored arrays, and raise StoreError if they are inconsistent."""
     check_csr(indptr, indices, data, shape, where)
     return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
 

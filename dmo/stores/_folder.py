@@ -176,7 +176,6 @@ def _unanswered(error: Exception) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Iterate over an error and the errors that caused it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -224,7 +223,6 @@ class Folder:
 
     @property
     def _place(self) -> str:
-        """Path of the parent folder, with a trailing slash."""
         return self.url.rpartition("/")[0] + "/"
 
     def relative(self, path: str | os.PathLike[str]) -> str:
@@ -233,7 +231,6 @@ class Folder:
         return url.removeprefix(self._place)
 
     def absolute(self, name: str) -> str:
-        """Return the absolute path or URL of a path that `relative` returned."""
         return name if "://" in name or os.path.isabs(name) else self._place + name
 
     def _inside(self, key: str) -> None:
@@ -470,12 +467,10 @@ class Folder:
                     _remove_file(path)
 
     def refuse_file(self) -> None:
-        """Raise StoreError if the path of this folder is the path of a file."""
         if self.is_local and os.path.isfile(self.url):
             raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
-        """Remove the file at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             _remove_file(Path(self.url, key))
@@ -485,7 +480,6 @@ class Folder:
             self._ask("rm_file", f"{root}/{key}")
 
     def delete_tree(self, key: str) -> None:
-        """Remove the file or folder at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             path = os.path.join(self.url, key)
@@ -501,7 +495,6 @@ class Folder:
 
 
 def _durable() -> bool:
-    """Return the setting dmo.stores.fsync, which decides whether writes must survive a power failure."""
     import dask.config  # imported here because it takes 0.1 s and few commands need it
 
     found = dask.config.get("dmo.stores.fsync", True)

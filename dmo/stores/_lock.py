@@ -292,7 +292,6 @@ def _started(pid: int | str) -> str | None:
 
 
 def _mine(folder: Folder) -> bool:
-    """Check if this process holds the lock."""
     owner = holder(folder)
     return owner is not None and owner.token == own_token()
 

@@ -80,7 +80,6 @@ def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]
 
 
 def _csr(url: str, name: str, known: Mapping[str, Any]) -> None:
-    """Check the description of a CSR matrix, as returned by `WholeCsr.to_dict`."""
     shape = known.get("shape")
     _need(url, isinstance(shape, list) and len(shape) == 2 and all(_count(m, 0) for m in shape), f"{name}.shape")
     for part in ("indptr", "indices", "data"):
@@ -231,7 +230,6 @@ def new_attributes(
     attributes: Mapping[str, Any] | None,
     provenance: Provenance | None,
 ) -> dict[str, Any]:
-    """Return the root attributes of a new store."""
     origin = (provenance or Provenance()).to_dict()
     document = {
         "kind": kind,
@@ -301,7 +299,6 @@ def _document(url: str, data: bytes) -> dict[str, Any]:
 
 
 def _put_root(folder: Folder, document: dict[str, Any]) -> None:
-    """Write the root document with its checksum."""
     attributes = {**document["attributes"], "checksum": _checksum(document)}
     with writing(folder.url, "the root of the store"):
         if attributes["complete"]:
@@ -311,7 +308,6 @@ def _put_root(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def _checksum(document: dict[str, Any]) -> int:
-    """Compute the CRC-32C of a JSON document."""
     return checksum(np.frombuffer(json.dumps(document, sort_keys=True).encode(), np.uint8))
 
 

@@ -52,7 +52,6 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_strings(name: str, given: Sequence[str], length: int | None) -> Strings:
-    """Return the strings; raise UserError if their number is not `length`."""
     if length is None:
         raise UserError(f"{name} were passed without labels; pass labels as well")
     if len(given) != length:
@@ -126,7 +125,6 @@ def check_values(
 
 
 def _all_finite(stored: np.ndarray) -> bool:
-    """Check if all values are finite."""
     # A finite sum proves that all values are finite. If finite values have an infinite sum, check each value.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(stored.sum()):
@@ -163,7 +161,6 @@ class Whole:
     rows: int | None = None  # number of rows per chunk, or None for chunks of at most `CHUNK_BYTES` bytes
 
     def members(self) -> dict[str, bytes]:
-        """Return the content of the zarr.json file of the array by path."""
         return {self.name: self.metadata}
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +203,6 @@ class WholeCsr:
     parts: dict[str, Whole]
 
     def members(self) -> dict[str, bytes]:
-        """Return the contents of the zarr.json files of the group and its arrays by path."""
         attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(self.shape)}
         return {self.name: group_json(attributes)} | {whole.name: whole.metadata for whole in self.parts.values()}
 
@@ -228,7 +224,6 @@ def csr(folder: Folder, name: str, matrix: scipy.sparse.csr_array, rows: int | N
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
-    """Prepare strings for writing in one chunk."""
     n, texts = len(values), Strings.of(values).encoded()
     metadata = array_json((n,), (max(n, 1),), "string", (dimension,), "", None)
     return Whole(name, (n,), "string", [checksum(texts)], metadata, texts)
@@ -237,7 +232,6 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
 def of_samples(
     folder: Folder, n: int, sample_ids: Sequence[str] | None, split: Sequence[str] | None
 ) -> dict[str, Whole]:
-    """Prepare the names and the splits of n samples for writing, unless they are None."""
     given = {"sample": ("sample_ids", sample_ids), "split": ("split", split)}
     return {
         array: strings(folder, array, check_strings(name, texts, n), "sample")
@@ -297,7 +291,6 @@ def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Seq
 
 
 def _string_bytes(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
-    """Read the encoded strings of an array, and verify their checksum."""
     chunk = folder.get(f"{name}/c.0")
     if chunk is None:
         raise _lost(folder, name, "are missing")
@@ -617,7 +610,6 @@ class RowWriter(Writer):
         return slice(block_index * self.block, min((block_index + 1) * self.block, self._first.shape[0]))
 
     def _write(self, name: str, block: int, given: Any, positive: bool = False, missing: bool = False) -> None:
-        """Write a block after checking its index, shape, dtype and values."""
         array, where = self.blocks.arrays[name], self.rows(block)
         if not 0 <= block < self.n_blocks:
             raise UserError(

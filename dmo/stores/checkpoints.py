@@ -68,7 +68,6 @@ class _Place:
         return shutil.disk_usage(next(part for part in (path, *path.parents) if part.exists())).free / 4
 
     def remove(self, name: str) -> None:
-        """Remove a store, or log a warning if it cannot be removed."""
         try:
             Folder.at(self.folder).delete_tree(name)
         except OSError as error:
@@ -113,7 +112,6 @@ def part_of_more(save: Callable[[], None]) -> Iterator[None]:
 
 
 def keeps_states() -> bool:
-    """Check if a `checkpoints` block is active."""
     return _place.get() is not None
 
 
@@ -168,7 +166,6 @@ class Checkpoint:
             return None
 
     def due(self) -> bool:
-        """Return whether enough time has passed since the last call of `save`."""
         return self._place is not None and time.monotonic() - self._last >= self._wait
 
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
