@@ -89,21 +89,17 @@ def connect(
         Cluster to use. "in-process" uses no cluster. "local" starts a LocalCluster with one worker per core. "slurm",
         "pbs", "lsf", "kubernetes", "gateway" and "ssh" start workers on these systems. Other strings are the address of
         a running scheduler ("tcp://host:port") or the path of its scheduler file. A client or cluster object stays open
-        after the block. By default, `connect` uses the client that the program has created (see `current_client`), the
-        scheduler in the environment variable DASK_SCHEDULER_ADDRESS, or the scheduler in the setting `dmo.scheduler`,
-        in this order, and otherwise no cluster.
+        after the block. The default is the client that the program has created (see `current_client`), or the address
+        in the variable DASK_SCHEDULER_ADDRESS, or the setting `dmo.scheduler`, or no cluster.
     workers : int, optional
-        Number of workers to start and to wait for. For a batch queue, this is the number of jobs. The default is set
-        by `dmo.workers` or by the settings of the cluster, see dmo/cluster/dmo.yaml.
+        Number of workers to start and to wait for. For a batch queue, this is the number of jobs. The defaults of this
+        and the following parameters are settings, see dmo/cluster/dmo.yaml.
     threads : int, optional
-        Number of threads per worker that is started. The default is set by `dmo.worker-threads` or by the settings of
-        the cluster.
+        Number of threads per worker that is started.
     memory_limit : str or float, optional
-        Memory limit per worker that is started, in bytes or as a string such as "4GiB". The default is set by
-        `dmo.memory-limit` or by the settings of the cluster.
+        Memory limit per worker that is started, in bytes or as a string such as "4GiB".
     timeout : float, optional
-        Number of seconds to wait for the scheduler and its workers. The default is set by `dmo.timeout`, or by
-        `dmo.queue-timeout` for workers that another system starts.
+        Number of seconds to wait for the scheduler and its workers.
 
     Yields
     ------

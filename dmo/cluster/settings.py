@@ -26,7 +26,7 @@ BACKENDS = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 @dataclass(frozen=True)
 class Backend:
-    """Cluster that was requested with `connect`. Parameters that are None are set by the settings of the cluster.
+    """Cluster that was requested with `connect`. The defaults of its parameters are settings.
 
     Parameters
     ----------

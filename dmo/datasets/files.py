@@ -67,18 +67,18 @@ def read_samples(
 ) -> Samples:
     r"""Read samples from files, DataFrames or arrays.
 
-    The type of every table column is detected from all of its cells. Numbers, booleans and categories become features,
-    and a category is one-hot encoded with the values that occur in the training samples. Columns of dates, free text
-    and identifiers raise an error unless `types`, `text` or `drop_columns` contains them. The result reports all
-    decisions in `notes`. If a table is ambiguous, the error names the option that resolves the ambiguity.
+    The type of every column is detected from its cells. Numbers, booleans and categories become features, and
+    categories are one-hot encoded with the values that occur in the training samples. Columns of dates, free text and
+    identifiers raise an error unless `types`, `text` or `drop_columns` contains them. The result reports all decisions
+    in `notes`. If a table is ambiguous, the error names the option that resolves the ambiguity.
 
     Parameters
     ----------
     features : path-like, DataFrame, array, or mapping of view to these
-        Features of one view, or of several views by name. A file may be a table (.csv, .tsv, .txt, .parquet, .arrow,
-        .jsonl), an array ("PATH" or "PATH::ARRAY"), or an .arff or .svm file. A folder may contain the parts of a table
-        or text documents, whose file names are the sample ids. A list of files is concatenated. A mapping with the
-        names of splits as keys, such as {"train": ..., "test": ...}, contains one file for each split.
+        Features of one view, or of several views by name. A file is a table (.csv, .tsv, .txt, .parquet, .arrow,
+        .jsonl), an array ("PATH" or "PATH::ARRAY"), or an .arff or .svm file. A folder contains the parts of a table,
+        or text documents whose file names are the sample ids. A list of files is concatenated. A mapping with the names
+        of splits, such as {"train": ..., "test": ...}, contains one file for each split.
     labels : path-like, DataFrame, array, list of labels, names of columns, or int, default=None
         Label indicators of 0 and 1, one column of classes, one column with several labels per cell, a text file with
         the labels of one sample per line, or regression targets. Names of columns, or patterns such as "tag_*", select
@@ -702,7 +702,7 @@ class _Reader:
             self.labels = labels
 
     def _lists_labels(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether each line of a text file contains the labels of a sample, without column names."""
+        """Return whether a text file contains one list of labels per line instead of a table."""
         if suffix(path) not in (".csv", ".tsv", ".txt") or not os.path.isfile(path) or is_svmlight(path):
             return False
         return delimited.is_ragged(path, self.options)

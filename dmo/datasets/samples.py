@@ -104,8 +104,8 @@ class Samples:
     Parameters
     ----------
     views : dict of str to array-like of shape (n, d)
-        Feature matrix of each view, which may also be a CSR array or an array-like that reads its rows from a file.
-        Missing values are NaN. A row of NaN means that the sample is missing in the view.
+        Feature matrix of each view, which may also be sparse or read from files. Missing values are NaN. A row of NaN
+        means that the sample is missing in the view.
     labels : ndarray or csr_array of shape (n, L), or None, default=None
         Label indicators of 0 and 1, or regression targets if `real` is True. Unknown labels are NaN.
     label_names : list of str or None, default=None

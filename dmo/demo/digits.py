@@ -95,7 +95,7 @@ def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
     height, width = images.shape[1:]
     spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
     keep = np.ones(spectrum.shape[1:], dtype=bool)
-    # The columns with the frequencies 0 and, if the width is even, width / 2 contain both coefficients of every pair.
+    # The columns for frequency 0 and, if the width is even, for width / 2 contain both coefficients of each pair.
     keep[height // 2 + 1 :, 0] = False
     if width % 2 == 0:
         keep[height // 2 + 1 :, -1] = False

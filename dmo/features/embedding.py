@@ -29,17 +29,15 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Embedding:
     """ONNX image model whose embeddings form an additional view. Use `Embedding.open` to open a model file.
 
-    An image is resized to a square, its values are scaled to the range from 0 to 1, and its channels are standardized.
-    The input of the model is a float32 array of shape (1, 3, side, side). The first output of the model is flattened
-    to a vector.
+    An image is resized to a square, scaled to values from 0 to 1, and standardized. The input of the model is a float32
+    array of shape (1, 3, side, side), and its first output is flattened.
 
     Parameters
     ----------
     path : str
-        Path of the model file. A path that comes from a saved model or store is never opened. Instead, the setting
-        `dmo.onnx` must contain the path of the file.
+        Path of the model file. The path in a saved model or store is never opened; set `dmo.onnx` to the path instead.
     sha256 : str
-        SHA-256 hash of the file. If the file has another hash, an error is raised.
+        SHA-256 hash of the file. A file with another hash raises an error.
     side : int
         Side length of the input image in pixels.
     dimension : int

@@ -127,8 +127,8 @@ def read_image(
     max_pixels : int, default=80_000_000
         Maximum number of pixels. If the header of a file declares more pixels, the file is not decoded.
     formats : sequence of str, default=("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-        Names of the formats in Pillow that may be decoded. The format is detected from the content of the file. Add
-        other formats only for trusted files, because Pillow passes formats such as "EPS" to other programs.
+        Formats that Pillow may decode. The format of a file is detected from its content. Add other formats only for
+        trusted files, because Pillow passes some formats, such as "EPS", to other programs.
 
     Returns
     -------
@@ -321,9 +321,7 @@ class Listing:
         )
 
     def with_test_share(self, share: float) -> Listing:
-        """Split the images into "train" and "test".
-
-        The split of an image depends only on its name, so it does not change when images are added.
+        """Split the images into "train" and "test" by a hash of their names.
 
         Parameters
         ----------
@@ -356,21 +354,21 @@ def list_images(
 ) -> Listing:
     r"""List the images below a folder, and read their labels.
 
-    A CSV file of labels starts with a header. Its first column, which must be named "file", "image", "picture", "path"
-    or "sample", contains file names relative to the folder. The other columns contain the labels in any form that
-    `dmo.datasets.read_samples` supports, and an optional column "split". A JSON file contains a dictionary such as
-    {"a.jpg": ["sky"]}, or a list of dictionaries such as {"file": "a.jpg", "labels": ["sky"], "split": "train"}.
+    The first column of a CSV file must have the name "file", "image", "picture", "path" or "sample", and contains file
+    names relative to the folder. The other columns contain labels in any form that `dmo.datasets.read_samples`
+    supports, and an optional column "split". A JSON file contains a dictionary such as {"a.jpg": ["sky"]}, or a list of
+    dictionaries such as {"file": "a.jpg", "labels": ["sky"], "split": "train"}.
 
     Parameters
     ----------
     folder : path-like
         Folder that contains the images.
     labels : path-like, default=None
-        A .csv or .json file, or "folders" to use the names of the folders of an image as its labels. In this case, a
-        top folder named train, test, val or validation is the split, and the labels are classes if every image is in
-        exactly one other folder. By default, no labels are read.
+        A .csv or .json file, or "folders" to use the names of the folders of an image as its labels. A top folder named
+        train, test, val or validation is then the split, and the labels are classes if every image is in exactly one
+        other folder. By default, no labels are read.
     separator : str, default=None
-        Separator between the labels of an image. By default, it is detected as in `dmo.datasets.read_samples`.
+        Separator between the labels of an image, see `dmo.datasets.read_samples`.
 
     Returns
     -------

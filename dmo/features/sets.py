@@ -84,8 +84,7 @@ def _words(local: str, bands: int) -> Descriptor:
 def morp491(image: np.ndarray) -> np.ndarray:
     """Compute the image descriptor of the experiments with MORP.
 
-    The descriptor is the concatenation of a color correlogram (256 values), color moments (9), wavelet texture (10) and
-    a color histogram (216).
+    It concatenates a color correlogram (256 values), color moments (9), wavelet texture (10) and a histogram (216).
 
     Parameters
     ----------
@@ -154,8 +153,7 @@ class Recipe:
     max_pixels : int, default=80_000_000
         Maximum number of pixels of an image file, see `read_image`.
     words : mapping of str to int, default=None
-        Number of visual words for each local descriptor. By default, there are 1000 words for SIFT and 100 words for
-        hue descriptors.
+        Number of visual words by local descriptor, by default 1000 for SIFT and 100 for hue descriptors.
     seed : int, default=0
         Random seed for learning the vocabularies.
     version : int, default=1
@@ -166,8 +164,7 @@ class Recipe:
     Raises
     ------
     UserError
-        If a view is unknown or repeated, if another version of dmo computes different features, or if a number is too
-        large.
+        If a view is unknown or repeated, the version differs, or a number is out of range.
 
     Examples
     --------
@@ -219,8 +216,8 @@ class Recipe:
         Parameters
         ----------
         names : str or sequence of str
-            Names of descriptors, such as "gist", or of sets of descriptors, such as "kgha8". In a string, the names are
-            separated by commas.
+            Names of descriptors, such as "gist", or of sets of descriptors, such as "kgha8". A string may contain
+            several names, separated by commas.
         **changes : object
             Other parameters of the recipe.
 
@@ -287,9 +284,7 @@ class Recipe:
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
-        """Compute a hash of the recipe and its vocabularies.
-
-        If two recipes have the same hash, they compute equal features of the same image.
+        """Compute a hash, such that recipes with the same hash compute the same features.
 
         Parameters
         ----------
@@ -353,9 +348,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Vocabulary of visual words, which are the centers of clusters of local descriptors.
-
-    The word of a local descriptor is the nearest cluster center.
+    """Vocabulary of visual words. The word of a local descriptor is the nearest cluster center.
 
     Parameters
     ----------

@@ -191,8 +191,8 @@ def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
 class NpzMember(ByRows):
     """Array-like for one array of an .npz archive, which is decompressed when it is sliced.
 
-    Arrays up to 256 MiB are decompressed once and cached. Larger arrays are decompressed up to the requested rows, so
-    slices in ascending order need one pass over the array. The object does not support concurrent reads.
+    Arrays of at most 256 MiB are cached. Slices of larger arrays in ascending order need one pass over the archive.
+    The object does not support concurrent reads.
 
     Parameters
     ----------

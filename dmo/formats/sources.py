@@ -1,8 +1,4 @@
-"""Parser of the names of data, which may be a file, a URL, a glob, a folder, or a list of paths.
-
-A name can also select an array or a column in each file. The files that together contain one array or table are called
-shards.
-"""
+"""Parser of the names of data. A name is the path of one file, or specifies several files, which are called shards."""
 
 from __future__ import annotations
 
@@ -33,22 +29,20 @@ _OF = re.compile(r"(\d+)-of-(\d+)")
 
 @dataclass(frozen=True)
 class Source:
-    """List of files that contain one array or table, as parsed from its name.
-
-    The files are called shards. A source may also select one array or column in each shard.
+    """List of files that contain one array or table. The files are called shards.
 
     Parameters
     ----------
     text : str
-        Name of the data as passed to `parse_source`.
+        Name as passed to `parse_source`.
     paths : tuple of str
         Local paths or URLs of the shards. The shards of a glob or folder are sorted naturally, so that 2 precedes 10.
     name : str or None
-        Name of the array or column in each shard, which follows "::" in the name of the data.
+        Name of the array or column in each shard.
     kind : {"file", "glob", "folder", "list"}
-        Whether the data were specified as a single file, a glob, a folder or a list of paths.
+        Kind of the name.
     columns : tuple of str, default=()
-        Names of the numeric columns of Parquet files that are read as one array.
+        Numeric columns of Parquet files that are read as one array.
 
     Examples
     --------
@@ -120,10 +114,7 @@ class Source:
 
 
 def split_name(text: str) -> tuple[str, str | None]:
-    """Split PATH::NAME into the path and the name of an array, which is None for a path alone.
-
-    The "::" in a chained fsspec URL, which precedes a URL scheme, does not separate a name.
-    """
+    """Split PATH::NAME into the path and the name of an array, unless "::" is part of a chained fsspec URL."""
     found = None if os.path.lexists(text) else _NAME.fullmatch(text)
     return (text, None) if found is None else (found[1], found[2])
 

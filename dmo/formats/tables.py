@@ -43,15 +43,15 @@ class Table:
     Attributes
     ----------
     X : array-like of shape (n, d)
-        Feature matrix of all files, whose rows are read when it is sliced.
+        Feature matrix, whose rows are read when it is sliced.
     counts : dict of str to int
         Number of rows of each split, in the order of the rows.
     Y : ndarray or csr_array of shape (n, L), or None
         Label matrix, or None if the files contain no labels.
     label_names : list of str or None
-        Names of the L labels, or None if they have no names.
+        Names of the L labels.
     feature_names : list of str or None
-        Names of the d features, or None if they have no names.
+        Names of the d features.
     gaps : bool or None
         Whether the features have missing values, or None if this was not checked.
     classes : bool
@@ -186,11 +186,10 @@ def open_table(
     name : str
         Name of the view in error messages.
     files : mapping of str to path-like
-        File of each split, as in `open_rows`: "PATH", "PATH::ARRAY" to select an array, or "PATH::ARRAY.T" to select
-        and transpose an array. ARFF and svmlight files are also supported.
+        File of each split in a form that `open_rows` supports, or ARFF or svmlight files.
     labels : sequence of str or int, default=None
-        Names of the label columns of ARFF files, or their number as in `Arff.split`. Either all or none of the names
-        must exist in the files.
+        Names of the label columns of ARFF files, or their number as in `Arff.split`. All or none of the names must
+        exist.
     with_labels : bool, default=False
         Whether to read the labels at the beginning of the rows of svmlight files.
     of_labels : bool, default=False
@@ -248,10 +247,9 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
     Parameters
     ----------
     spec : path-like or sequence of path-like
-        Path of a file, or another name of data as in `parse_source`, such as a glob or a URL. The suffix "::ARRAY"
-        selects an array, and "::ARRAY.T" selects and transposes an array. For example, "set.mat::X{1}" is the first
-        matrix in a MATLAB cell array. The supported formats are .npy, .npz, .mat, .h5, .hdf5, .zarr, .csv, .tsv,
-        .parquet with a column of vectors, and the .hvecs family.
+        Path, URL or glob, as in `parse_source`. The suffix "::ARRAY" selects an array, and "::ARRAY.T" selects and
+        transposes it. For example, "set.mat::X{1}" is the first matrix in a MATLAB cell array. The supported formats
+        are .npy, .npz, .mat, .h5, .hdf5, .zarr, .csv, .tsv, .parquet with a column of vectors, and the .hvecs family.
     of_labels : bool, default=False
         Whether the file contains labels. If True, the array may consist of text, and a file that contains a matrix and
         vectors requires the name of an array. If False, vectors in such a file are ignored.
@@ -259,8 +257,8 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
     Returns
     -------
     array-like of shape (n, d)
-        Object with a shape and a dtype, which reads the requested rows when it is sliced. A vector becomes an array
-        with one column. Text files and archives are read sequentially in blocks.
+        Object that reads the requested rows when it is sliced. A vector becomes an array with one column. Text files
+        and archives are read sequentially in blocks.
 
     Raises
     ------

@@ -86,7 +86,7 @@ class Delimited:
         Parameters
         ----------
         size : int, default=4096
-            Maximum number of rows per block. Independently of `size`, a block has at most 2^24 values.
+            Maximum number of rows per block. A block has at most 2^24 values.
 
         Yields
         ------
@@ -162,8 +162,8 @@ def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     path : path-like
         Path of the file, which may be compressed.
     delimiter : str, default=None
-        Delimiter between the fields of a row. By default, the delimiter is a tab in .tsv files. In other files, it is
-        the comma, semicolon or tab, whichever is most frequent in the first line.
+        Delimiter between the fields of a row. By default, it is a tab in .tsv files, and otherwise the most frequent of
+        comma, semicolon and tab in the first line.
     header : bool, default=None
         Whether the first line contains column names. By default, it does if none of its fields is a number.
 
@@ -209,9 +209,9 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     path : path-like
         Path of the file, which may be compressed.
     delimiter : str, default=None
-        Delimiter between the fields of a row, which is detected by default as in `open_csv`.
+        Delimiter between the fields of a row, see `open_csv`.
     header : bool, default=None
-        Whether the first line contains column names. By default, it does if none of its fields is a number.
+        Whether the first line contains column names, see `open_csv`.
 
     Returns
     -------
@@ -221,7 +221,7 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     Raises
     ------
     DataError
-        If the file is empty, or if it contains a field that is not a number or rows of different lengths.
+        If the file contains no rows, rows of different lengths, or a field that is not a number.
 
     Examples
     --------
@@ -378,8 +378,8 @@ def label_ids(files: Sequence[Svmlight]) -> list[str]:
 def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None) -> Svmlight:
     r"""Open a single-label or multi-label svmlight file, and read its shape and labels in one pass.
 
-    The first line may declare the shape by two or three integers: the number of rows, the number of features and,
-    optionally, the number of labels. Files of the Extreme Classification Repository start with such a line.
+    The first line may declare the numbers of rows, of features and, optionally, of labels, as in files of the Extreme
+    Classification Repository.
 
     Parameters
     ----------
@@ -457,9 +457,9 @@ def read_svmlight(
     path : path-like
         Path of the file, which may be compressed.
     base : int, default=None
-        Index of the first feature in the file, which is detected by default as in `open_svmlight`.
+        Index of the first feature in the file, see `open_svmlight`.
     n_features : int, default=None
-        Number of features d, which is detected by default as in `open_svmlight`.
+        Number of features d, see `open_svmlight`.
 
     Returns
     -------

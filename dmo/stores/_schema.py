@@ -407,7 +407,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def check_kind(url: str, found: str, kind: str) -> None:
-    """Raise StoreError if the store at `url` has another kind than the store that replaces it."""
+    """Raise StoreError if the store at `url` is not of the kind of the store that will replace it."""
     if found != kind:
         raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 

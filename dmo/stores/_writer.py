@@ -600,12 +600,12 @@ class RowWriter(Writer):
         Parameters
         ----------
         block_index : int
-            Index of the block; the first block is 0.
+            Index of the block, starting at 0.
 
         Returns
         -------
         slice
-            Slice of the row indices of the block.
+            Slice of the row indices.
         """
         return slice(block_index * self.block, min((block_index + 1) * self.block, self._first.shape[0]))
 

@@ -87,9 +87,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Read every block of a store and report blocks that are missing or damaged.
 
-    The function keeps one block in memory at a time. If the store is incomplete, this is reported as one problem, and
-    the finished blocks are verified. A kernel store of version 1 is also reported as a problem, because other programs
-    read NaN above its diagonal.
+    One block is in memory at a time. An incomplete store is reported as one problem, and its finished blocks are
+    verified. A kernel store of version 1 is also reported, because other programs read NaN above its diagonal.
 
     Parameters
     ----------

@@ -47,9 +47,9 @@ class ViewSpec:
     missing : bool, default=False
         Whether the view may contain missing values (NaN).
     codec : {"lz4", "zstd"} or None, default=None
-        Blosc compressor of the blocks. "lz4" reduces histograms to about 15 % of their size and doubles the reading
-        time; "zstd" reduces them to about 10 % and takes three to four times as long to read. Embeddings hardly shrink.
-        None uses the setting `dmo.stores.codec`, by default no compression.
+        Blosc compressor of the blocks. "lz4" reduces histograms to about 15 % and doubles the reading time. "zstd"
+        reduces them to about 10 %, and reading takes three to four times as long. Embeddings hardly shrink. None uses
+        the setting `dmo.stores.codec`, by default no compression.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class ViewSpec:
         Returns
         -------
         dict
-            Parameters by name, without `missing` and `codec` if they have their defaults.
+            Parameters by name.
         """
         return {
             "dimension": self.dimension,
@@ -132,7 +132,7 @@ def create_features(
     attributes : mapping, optional
         JSON dictionary that is stored with the features.
     block : int, default=1024
-        Number of rows in a block. A writer writes whole blocks, and an interrupted store resumes at the next block.
+        Number of rows per block. Blocks are written and resumed as a whole.
     overwrite : bool, default=False
         Whether to replace an existing feature store at `path`.
     provenance : Provenance, optional
@@ -221,8 +221,7 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 class FeatureWriter(_writer.RowWriter):
     """Writer of a feature store.
 
-    A writer can be pickled and sent to workers, and every worker can write every block. Until `finish` is called, a
-    block can be written again.
+    A pickled writer can write any block on any worker, also repeatedly.
 
     Attributes
     ----------
@@ -257,14 +256,12 @@ class FeatureWriter(_writer.RowWriter):
     def write(self, view: str, block_index: int, rows: Any) -> None:
         """Write all rows of one block of a view.
 
-        The store can be resumed after any error.
-
         Parameters
         ----------
         view : str
             Name of the view.
         block_index : int
-            Index of the block; the first block is 0.
+            Index of the block, starting at 0.
         rows : array or sparse matrix of shape (m, dimension)
             All m rows of the block.
 
@@ -273,12 +270,11 @@ class FeatureWriter(_writer.RowWriter):
         StoreError
             If the store does not contain the view, is already complete, or was taken over by another process.
         UserError
-            If the block index or the shape is wrong, or if a value is infinite, is NaN although the view does not
-            allow missing values, or is negative in a histogram.
+            If the index, the shape or a value is invalid, such as NaN in a view without missing values.
         TypeError
             If the dtype of `rows` cannot be converted to the dtype of the view.
         OSError
-            If the block cannot be written, for example because the disk is full.
+            If the block cannot be written, for example because the disk is full. The store can then be resumed.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
@@ -444,11 +440,7 @@ class FeatureStore(_writer.Stored):
 
     @property
     def label_view(self) -> View | None:
-        """Labels as a view that reads rows on demand, or None.
-
-        The property is None if the store has no labels, if some labels are unknown, or if the labels are a multiclass
-        or regression target.
-        """
+        """Label indicators as a view that reads rows on demand, or None for other, missing or incomplete labels."""
         found = self._label_rows
         return None if found is None or found.dtype != np.uint8 or self.class_labels else found
 

@@ -46,9 +46,9 @@ def create_kernel(
     attributes : mapping, optional
         JSON dictionary that describes the kernel.
     triangle : {"both", "lower"}, default="both"
-        Triangles that are stored. With "both", each tile is also stored transposed, and every Zarr reader can read the
-        whole matrix from the array `kernel`. With "lower", the store needs half the disk space, but other programs
-        read NaN above the diagonal tiles of its array `lower`.
+        Stored triangles. With "both", every Zarr reader can read the whole matrix from the array `kernel`. With
+        "lower", the store needs half the disk space, but other programs read NaN above the diagonal tiles of its array
+        `lower`.
 
     Returns
     -------
@@ -149,7 +149,7 @@ class _Tiles:
 class KernelWriter(_Tiles, Writer):
     """Writer of a kernel store.
 
-    A writer can be pickled and sent to workers, and every worker can write every tile. A tile can be written again.
+    A pickled writer can write any tile on any worker, also repeatedly.
 
     Attributes
     ----------

@@ -195,9 +195,7 @@ def load_attached(path: str, name: str) -> Attached | None:
 
 
 def model_contents(path: str | os.PathLike[str]) -> str:
-    """Compute the fingerprint of a model, which is equal for models with the same contents.
-
-    The fingerprint depends on the JSON dictionary and the checksums of the arrays, but not on the provenance.
+    """Compute a hash of the arrays and the JSON dictionary of a model, which does not depend on its provenance.
 
     Parameters
     ----------
@@ -231,8 +229,7 @@ def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
     while True:
         attributes = open_root(folder, "model")
         found = read(path)
-        # Compare generations instead of fingerprints. A model that was replaced and then restored has the original
-        # fingerprint, although `read` may have returned the other model.
+        # Compare generations instead of fingerprints, which are also equal if the model was replaced and then restored.
         if open_root(folder, "model")["generation"] == attributes["generation"]:
             return found, _digest(attributes)
 

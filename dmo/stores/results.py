@@ -50,7 +50,7 @@ def create_results(
     attributes : mapping, optional
         JSON dictionary that is stored with the rows.
     block : int, default=1024
-        Number of rows in a block. A writer writes whole blocks, and an interrupted store resumes at the next block.
+        Number of rows per block. Blocks are written and resumed as a whole.
     sample_ids : sequence of str, optional
         Names of the samples.
     split : sequence of str, optional
@@ -117,7 +117,7 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 class ResultWriter(_writer.RowWriter):
     """Writer of a result store.
 
-    A writer can be pickled and sent to workers, and every worker can write every block. A block can be written again.
+    A pickled writer can write any block on any worker, also repeatedly.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class ResultWriter(_writer.RowWriter):
         Parameters
         ----------
         block_index : int
-            Index of the block; the first block is 0.
+            Index of the block, starting at 0.
         rows : array of shape (m, columns)
             All m rows of the block.
         """

@@ -38,9 +38,8 @@ class File:
 class ViewCard:
     """Description of a view of a data set: its files and its expected dimension, data type and sum of all values."""
 
-    # If the rows of the files are not in the order of the samples, `order` is the name of an array that contains the
-    # row index of each sample. If `match` is given, it is the name of the labels of the rows. The rows of each split
-    # are then permuted until their labels are equal to the labels of the data set.
+    # If the rows are not in the order of the samples, `order` names an array with the row index of each sample. `match`
+    # names the labels of the rows. The rows of a split are then permuted to match the labels of the data set.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -81,15 +80,15 @@ class Card:
     title, license, citation : str
         Title, license, and the publication that users should cite.
     rows : dict of str to int
-        Number of samples in each split, in the order of the rows. If the data set has no splits, the only key is "all".
+        Number of samples in each split, in the order of the rows. Without splits, the only key is "all".
     labels : LabelCard
         Description of the labels.
     views : tuple of ViewCard
         Descriptions of the views.
     files : tuple of File
-        Files of the data set with their sources and checksums.
+        Files with their sources and checksums.
     ids : str or dict of str to str, default=None
-        Name of the array that contains the ids of the samples, or of one array for each split.
+        Name of the array that contains the sample ids, or of one array for each split.
     about : str, default=""
         Text about the data set in Markdown.
 
