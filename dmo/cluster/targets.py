@@ -210,7 +210,7 @@ def _check_address(address: str, security: Any) -> None:
         raise UserError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
     if security is not None and address.startswith("tcp://"):
         raise UserError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
-    if dask.config.get("distributed.client.security-loader", None):  # this function provides the certificates
+    if dask.config.get("distributed.client.security-loader", None):  # a user-defined function provides certificates
         return
     if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
         raise UserError(

@@ -269,7 +269,7 @@ class Samples:
         provenance : Provenance, default=None
             Origin of the samples.
         present : mapping of str to ndarray of bool of shape (n,), default=None
-            Masks of the available samples of some views. Samples whose row in a view is NaN are also missing.
+            Masks of the available samples of some views. A sample whose row contains only NaN is also missing.
         complete : collection of str, default=()
             Names of views that are known to have no missing values. These views are not searched for NaN.
         totals : mapping of str to float, default=None

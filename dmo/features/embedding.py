@@ -164,8 +164,8 @@ def _session(path: str, sha256: str) -> Any:
         raise UserError(f"{path}: is not the model that the rows were made with; restore that file, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # Do not load weights from other files, because the hash of the model file does not cover them. The null device as
-    # the folder of these files makes loading fail.
+    # Do not load weights from other files, because the hash of the model file does not cover them. Loading them fails
+    # if their folder is the null device.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
         # Without a fallback, onnxruntime does not repeat a failed attempt and does not print to standard output.

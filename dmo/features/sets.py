@@ -232,7 +232,7 @@ class Recipe:
 
     @property
     def local(self) -> list[str]:
-        """Names of the local descriptors that the recipe needs vocabularies for."""
+        """Names of the local descriptors for which the recipe needs vocabularies."""
         used = [self.descriptor(view).local for view in self.views]
         return [name for name in LOCAL if name in used]
 

@@ -252,7 +252,8 @@ class NpzMember(ByRows):
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:  # cache
+        # Decompress the whole array and cache it if it is small or if its rows are not contiguous.
+        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:
             self._whole = self.read() if self._whole is None else self._whole
             return self._whole[where]
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
@@ -347,7 +348,7 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
             raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
         check_memory(path, 8 * max(shape))
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-        # `check_format` does not check this if the last index pointer is 0.
+        # `check_format` does not detect decreasing index pointers if the last index pointer is 0.
         if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):
             raise UserError("decreasing index pointers")
         matrix.check_format(full_check=True)

@@ -322,7 +322,7 @@ def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | No
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
-    """Stack the vectors of a column to an array. The rows `lists` contain a vector, and other rows become NaN."""
+    """Stack the vectors of a column to an array. Rows whose index is not in `lists` become NaN."""
     width = len(cells[lists[0]])
     for row in lists:
         if len(cells[row]) != width or not width:

@@ -104,7 +104,7 @@ class LearnedLabels(TableOptions):
         return self.types.get(name, "boolean" if list(self.names) == [name] and self.kind == "labels" else self.kind)
 
     def label_separator(self, cells: Sequence[str]) -> str | None:
-        """Return the separator with which the cells contain the most known labels, or None for lists in text form."""
+        """Return the separator that splits the cells into the most known labels, or None if a cell is a list."""
         if self.separator is not None or self.kind != "labels" or any(map(_is_listed, cells)):
             return self.separator
         known = set(self.names)

@@ -261,7 +261,8 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
             first = int(last == int(total[2]))
             last = int(total[2]) - 1 + first
         lost = last + 1 - first - len(own)
-        if lost and (total is not None or lost < len(own)):  # if most numbers are missing, they do not count the files
+        # If most numbers are missing, the numbers in the names do not enumerate the files.
+        if lost and (total is not None or lost < len(own)):
             number = next(number for number in range(first, last + 1) if number not in own)
             raise DataError(
                 f"{text}: number {number} is missing from the shards {os.path.basename(group[0])} to "

@@ -38,7 +38,7 @@ import psutil
 
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 
-RENEW, STALE = 15.0, 600.0  # seconds
+RENEW, STALE = 15.0, 600.0  # seconds between renewals of a lock, and seconds until a lock without renewal is stale
 TORN = 2.0  # maximum number of seconds to write a lock file if the file system does not support hard links
 _held: dict[str, int] = {}  # number of writers in this process for the URL of each locked store
 _abandoned: SimpleQueue[str] = SimpleQueue()  # URLs of stores whose writers were garbage-collected

@@ -34,8 +34,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     dict
         JSON dictionary with the keys path, kind, version, complete, bytes (the size on disk), provenance and
         attributes. Further keys contain the configuration, such as the number of samples, the views, and the number of
-        samples in each split. The key blocks counts finished and total blocks. For a model, the dictionary contains
-        instead the keys arrays and meta.
+        samples in each split. The key blocks counts finished and total blocks. The description of a model contains the
+        keys arrays and meta instead.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
-        document = existing_root(folder)  # read again under the lock
+        document = existing_root(folder)  # another process may have changed the root before the lock was acquired
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare()

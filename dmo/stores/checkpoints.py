@@ -83,7 +83,8 @@ def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[No
     # Saving states takes at most about 2 % of the time. The result of an iteration is saved if a state was saved
     # before, or if the iteration took at least 50 times as long as saving the result is expected to take.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
-    before = {} if place is None or _place.get() is not None else place.states()  # inner blocks remove nothing
+    # Only the outermost block removes the states of earlier runs.
+    before = {} if place is None or _place.get() is not None else place.states()
     token = _place.set(place)
     try:
         yield

@@ -576,7 +576,7 @@ class FeatureStore(_writer.Stored):
         ...     dict(data.sel(sample=data.split == "train").sizes)
         {'sample': 2, 'gist_feature': 2}
         """
-        import xarray as xr  # xarray is optional
+        import xarray as xr  # xarray is an optional dependency
 
         arrays: dict[str, Any] = {
             name: (("sample", f"{name}_feature"), array)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dmo.stores._folder import beside, writing
 
-_ZEROS = 1 << 20  # bytes
+_ZEROS = 1 << 20  # number of zero bytes that are written at once
 
 
 class _Part(FileIO):
