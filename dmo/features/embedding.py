@@ -161,7 +161,7 @@ def _session(path: str, sha256: str) -> Any:
         ) from None
     content = _content(path)
     if file_digest(io.BytesIO(content)) != sha256:
-        raise UserError(f"{path}: is not the model that the rows were made with; restore that file, or extract again")
+        raise UserError(f"{path}: is not the model that computed the features; restore that file, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     # Do not load weights from other files, because the hash of the model file does not cover them. Loading them fails

@@ -218,7 +218,7 @@ class Extractor:
         except (KeyError, ValueError) as error:
             raise stores.StoreError(f"{path}: its image recipe is invalid ({error}); {_AGAIN}") from error
         if not found.fingerprint == meta["fingerprint"] == fingerprint:
-            raise stores.StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
+            raise stores.StoreError(f"{path}: its recipe and vocabularies have changed since it was created; {_AGAIN}")
         return found
 
 
@@ -395,7 +395,9 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
     had, new = listing.keep(order[: old.n_samples]), listing.keep(order[old.n_samples :])
     contents, changed = read_contents("look at described images", had, None, threads)
     if changed or digest([contents[name] for name in had.ids]) != parameters["contents"]:
-        raise UserError(f"an image of {path} has changed since it was described; create it again with --overwrite")
+        raise UserError(
+            f"an image of {path} has changed since its features were computed; create the store again with --overwrite"
+        )
     more, failures = read_contents("check images", new, extractor.recipe, threads)
     refuse_unreadable(failures, len(new.ids), unreadable)
     listing = listing.keep([i for i in order if listing.ids[i] not in failures])
@@ -423,7 +425,7 @@ def _in_order(listing: Listing, old: stores.FeatureStore) -> Sequence[int]:
     gone = [name for name in ids if name not in place]
     if gone:
         raise UserError(
-            f"{len(gone)} images of {old.url} are not among the images to describe, the first is {gone[0]}; restore "
+            f"{len(gone)} images of {old.url} are not among the listed images, the first is {gone[0]}; restore "
             "them, add them to the label file, or create the store again with --overwrite"
         )
     known = set(ids)
@@ -503,7 +505,7 @@ def _write_block(
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
-        raise UserError(f"an image changed while it was described: {first}; run the same command again")
+        raise UserError(f"an image changed while its features were computed: {first}; run the same command again")
     index = where.start // writer.block
     for view in missing[index]:
         rows = [] if old is None or known.start == known.stop else list(old.views[view][known])

@@ -422,7 +422,7 @@ def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
             raise UserError(f"{name} is cut or damaged")
         stream.seek(0)
         if _CODECS[packed[0]](stream, limit) > limit:
-            raise UserError(f"{name} unfolds to more than the {limit} bytes of a chunk")
+            raise UserError(f"{name} expands to more than the {limit} bytes of a chunk")
 
 
 def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO[bytes], int]]:

@@ -239,7 +239,7 @@ class Folder:
             return
         plain = isinstance(key, str) and not {"\\", "\0"} & set(key)
         if not plain or not all(part.strip(".") for part in key.split("/")):
-            raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
+            raise StoreError(f"{self.url}: the name {key!r} points outside the store; make the store again")
         if len(key) > 2048 or max(len(part.encode(errors="replace")) for part in key.split("/")) > 200:
             raise StoreError(f"{self.url}: the name {key[:60]!r}... is too long for a file name; choose a shorter one")
 

@@ -422,7 +422,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
             f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
             "write to; remove it or choose another path"
         )
-    what, cure = "begun", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
+    what, cure = "started", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
     if found["complete"]:
         what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"
     changed = first_difference(found, wanted)

@@ -723,7 +723,7 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
 def _check_one_class(labels: Block | None) -> None:
     if labels is None or not np.isin(labels.sum(axis=1, dtype=np.int64), (1, _UNKNOWN * labels.shape[1])).all():
         raise UserError(
-            "class_labels needs labels in which every sample has one; pass class_labels=False for label sets"
+            "class_labels needs labels in which every sample has exactly one; pass class_labels=False for label sets"
         )
 
 
