@@ -207,8 +207,8 @@ def _count(client: Any) -> int:
 def current_client() -> Any:
     """Return the Dask client on whose cluster estimators compute.
 
-    This is the client of the innermost `connect` block. Outside of these blocks, it is the current or default client of
-    distributed, which the program has created. Tasks on a worker have no client.
+    Inside a `connect` block, the function returns the client of the block. Otherwise, the function returns the current
+    or default client of distributed, which the program has created. Tasks on a worker have no client.
 
     Returns
     -------

@@ -94,8 +94,7 @@ def read_samples(
         Names of the columns that contain documents. Each column becomes a view of tf-idf features, whose vocabulary is
         learned from the training samples.
     separator : str, default=None
-        Separator between the labels in a cell. By default, it is detected from the cells and may be "|", ";", "," or a
-        space.
+        Separator between the labels in a cell. By default, one of the separators "|", ";", "," and space is detected.
     how : {"inner", "outer"}, default=None
         Treatment of samples that are missing in some tables. "inner" ignores these samples. "outer" keeps them, with
         NaN as their missing features and labels. By default, they raise an error.
@@ -109,11 +108,11 @@ def read_samples(
         Additional cells that mark a missing value, such as "-999". Empty cells, "NA", "NaN", "null", "?" and some
         others always mark a missing value.
     decimal : {".", ","}, default=None
-        Decimal separator. The other character is then the thousands separator. By default, it is detected.
+        Decimal separator. The other character is then the thousands separator. By default, the separators are detected.
     delimiter : str, default=None
-        Delimiter between the fields of a row in text files. By default, it is detected from the first lines.
+        Delimiter between the fields of a row in text files. By default, the delimiter is detected.
     header : bool, default=None
-        Whether the first line of text files contains column names. By default, this is detected from the first lines.
+        Whether the first line of text files contains column names. By default, column names are detected.
     row_names : bool, default=False
         Whether the first column of every text table contains the sample ids, by which the tables are joined.
     drop_columns : str or sequence of str, default=()
@@ -241,9 +240,9 @@ def ingest_files(
     overwrite : bool, default=False
         Whether to replace an existing store.
     in_place : bool, default=False
-        Whether to read the views from their files instead of writing a store. This requires dense arrays in .npy, Zarr,
-        HDF5 or Parquet files, and samples without splits. If it is not possible, the function writes a store and logs
-        the reason.
+        Whether to read the views from their files instead of writing a store. Only dense arrays in .npy, Zarr, HDF5 or
+        Parquet files and samples without splits are supported. For other data, the function writes a store and logs the
+        reason.
 
     Returns
     -------

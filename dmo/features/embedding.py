@@ -1,4 +1,4 @@
-"""Embeddings of images, computed by an image model in an ONNX file. It requires `dmo-learn[onnx]`."""
+"""Embeddings of images, computed by an image model in an ONNX file. The model requires `dmo-learn[onnx]`."""
 
 from __future__ import annotations
 

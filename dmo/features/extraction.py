@@ -262,9 +262,9 @@ def extract(
 ) -> Extraction:
     """Compute the features of the images in a folder, and write them to a feature store.
 
-    The workers of the current cluster compute the features if there is a cluster. They need access to the images at the
-    same path as the client. The features are float32 and identical on every machine. An interrupted run resumes with
-    the missing blocks.
+    The workers of the current cluster compute the features if there is a cluster. All workers need access to the images
+    at the same path as the client. The features are float32 and identical on every machine. An interrupted run resumes
+    with the missing blocks.
 
     Parameters
     ----------

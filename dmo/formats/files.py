@@ -169,7 +169,7 @@ def first_line(error: Exception) -> str:
 def to_number(text: str) -> float | None:
     """Convert text to a number, or return None if it is not a number.
 
-    Text with an underscore is not a number, although Python parses "1_000", because it is more likely a name.
+    Python parses "1_000" as a number, but text with an underscore is more likely a name and therefore rejected.
     """
     try:
         return None if "_" in text else float(text)

@@ -358,7 +358,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
 def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
     """Raise DataError if the decoded columns of a Parquet file do not fit in the free memory.
 
-    They can be much larger than the file, because a Parquet file may store a repeated string only once.
+    The decoded columns can be much larger than the file, in which a repeated string may be stored only once.
     """
     about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()

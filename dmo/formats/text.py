@@ -162,10 +162,10 @@ def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     path : path-like
         Path of the file, which may be compressed.
     delimiter : str, default=None
-        Delimiter between the fields of a row. By default, it is a tab in .tsv files, and otherwise the most frequent of
+        Delimiter between the fields of a row. The default is a tab in .tsv files, and otherwise the most frequent of
         comma, semicolon and tab in the first line.
     header : bool, default=None
-        Whether the first line contains column names. By default, it does if none of its fields is a number.
+        Whether the first line contains column names. By default, a line without numbers contains column names.
 
     Returns
     -------
@@ -386,10 +386,10 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
     path : path-like
         Path of the file, which may be compressed.
     base : int, default=None
-        Index of the first feature in the file. By default, it is 0 if the first line declares the shape or if index 0
+        Index of the first feature in the file. The default is 0 if the first line declares the shape or if index 0
         occurs, otherwise 1.
     n_features : int, default=None
-        Number of features d. By default, it is read from the first line or derived from the largest index.
+        Number of features d. The default is the number in the first line, or is derived from the largest index.
 
     Returns
     -------

@@ -79,7 +79,7 @@ def to_json(document: dict[str, Any]) -> bytes:
 def array_json(
     shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
-    import zarr  # imported here because readers do not need it
+    import zarr  # imported here because readers do not need zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
     from zarr.storage import MemoryStore
 
@@ -403,7 +403,7 @@ class CsrArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Record of the finished blocks of an array. It contains the checksum and size of each block, or -1."""
+    """Record of the checksums and sizes of finished blocks of an array, with -1 for unfinished blocks."""
 
     # While a store is written, the entry of each block is a separate file of the array `journal/<name>`. Processes
     # therefore never share a file, and a killed writer loses only its current block. When the store is finished, `seal`

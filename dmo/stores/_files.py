@@ -221,7 +221,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
     Parameters
     ----------
     source : path-like
-        Local path of the new store, on the same disk as `target`. It must have all arrays of the existing store.
+        Local path of the new store, on the same disk as `target`. The new store must have all arrays of the old store.
     target : path-like
         Local path of the store to replace.
 

@@ -134,7 +134,7 @@ def ask(url: str, request: Callable[[], T]) -> T:
 
 def _patience() -> tuple[int, float]:
     """Return the maximum number of attempts of a request, and the number of seconds before the second attempt."""
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
     for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
@@ -170,7 +170,7 @@ def _failure(url: str, error: Exception) -> ServiceError:
 
 
 def _unanswered(error: Exception) -> bool:
-    """Check if the service did not respond. In this case, the client library has already repeated the request."""
+    """Check if the service did not respond although the client library repeated the request."""
     names = {type(found).__name__ for found in _chain(error)}
     return bool(names & _SILENT)
 
@@ -210,7 +210,7 @@ class Folder:
             raise TypeError(f"the name of a store is a path or URL, got {type(path).__name__}; pass a str or a Path")
         url = os.fspath(path)
         if url.startswith("file://"):
-            from urllib.request import url2pathname  # imported here because it loads the HTTP and mail modules
+            from urllib.request import url2pathname  # imported here because the import loads the HTTP and mail modules
 
             url = url2pathname(urlsplit(url).path)
         if not url:
@@ -495,7 +495,7 @@ class Folder:
 
 
 def _durable() -> bool:
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     found = dask.config.get("dmo.stores.fsync", True)
     if not isinstance(found, bool):

@@ -1,8 +1,8 @@
 """File locks, which ensure that one process at a time writes a store.
 
 The process that creates a store holds its lock until the store is finished, the writer object is garbage-collected, or
-the process ends. Workers do not acquire the lock. They receive the token of the process that holds it, and compare the
-token with the lock file before they write a block. If the process has lost the lock, its workers stop writing.
+the process ends. Workers do not acquire the lock. A worker receives the token of the process that holds the lock, and
+compares the token with the lock file before writing a block. If the process has lost the lock, its workers stop.
 
 A lock is stale, and another process may acquire it, if the process that holds it has ended. A process is identified by
 the boot ID of the operating system, the namespace of process IDs, and its start time in clock ticks, which do not

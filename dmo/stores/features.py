@@ -166,7 +166,7 @@ def create_features(
     ...     create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(512)}).missing()
     [('gist', 0), ('gist', 1), ('gist', 2)]
     """
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     n, block = _writer.check_count("n_samples", n_samples), _writer.check_count("block", block)
     _check_views(views)
@@ -541,7 +541,7 @@ class FeatureStore(_writer.Stored):
         ...     views["gist"].chunks, float(views["gist"].sum().compute())
         (((4, 1), (3,)), 15.0)
         """
-        import dask.array as da  # imported here because it takes 1 s and few programs need it
+        import dask.array as da  # imported here because the import takes 1 s
 
         found = {}
         for name, view in self.views.items():
