@@ -195,10 +195,7 @@ def temporary_tls(where: str) -> Any:
 
 
 def _check_address(address: str, security: Any) -> None:
-    """Raise UserError for an address to which a client cannot connect.
-
-    Without this check, the client would fail, but remain the default client of Dask.
-    """
+    """Raise UserError for an invalid address, with which a client would fail but remain Dask's default client."""
     from distributed import Security
     from distributed.comm import get_address_host_port
 
@@ -426,10 +423,7 @@ def _gateway(backend: Backend, security: Any) -> Any:
 
 
 def _gateway_options(gateway: Any, where: str, backend: Backend) -> Any:
-    """Return the options of a new cluster.
-
-    The server defines the names of options. The two names here are used in the documentation of Dask Gateway.
-    """
+    """Return the options of a new cluster, with the names in the documentation of Dask Gateway."""
     wanted: dict[str, float] = {}
     if backend.memory_limit:
         wanted["worker_memory"] = _bytes(backend.memory_limit) / 2**30

@@ -807,10 +807,7 @@ class _Reader:
         return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
 
     def _check_aligned(self, keyed: Sequence[str]) -> None:
-        """Raise DataError if tables that are joined by position have files with different row counts.
-
-        Tables in `keyed` are joined by id and not checked.
-        """
+        """Raise DataError if tables that are joined by position have files with different row counts."""
         known = {name: own for name, own in self.shards.items() if len(own) > 1 and name not in keyed}
         for name, own in known.items():
             first = next(other for other in known.values() if len(other) == len(own))

@@ -173,10 +173,7 @@ def _texts(spec: str) -> list[str]:
 
 
 def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None) -> np.ndarray:
-    """Return the row index of each sample in the files of a view.
-
-    Raise DataError if the files contain labels of the rows that differ from the labels of the data set.
-    """
+    """Return the row index of each sample in the files of a view; raise DataError if the labels of the rows differ."""
     parts = [_array(_placed(spec, paths)) for spec in by_split(view.order or {}).values()]
     if view.match is None or labels is None:
         return np.concatenate(parts)

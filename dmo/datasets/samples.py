@@ -486,10 +486,7 @@ def _write_views(
 def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
-    """Write the missing blocks of a view, and return the sum of all values that were read.
-
-    If `whole` is True, all blocks are read, including blocks that are already in the store.
-    """
+    """Write the missing blocks of a view, and return the sum of its values, of all blocks if `whole` is True."""
     total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):
@@ -529,10 +526,7 @@ class Gaps:
 
 
 def gaps_of(view: str, source: Rows) -> Gaps | None:
-    """Find the missing values (NaN) of a view; return None if no values are missing.
-
-    Raise DataError if a value is infinite or all values are missing.
-    """
+    """Find the missing values (NaN) of a view; return None if no values are missing."""
     n, d = source.shape
     if np.dtype(source.dtype).kind != "f":
         return None

@@ -1,8 +1,4 @@
-"""Extraction of features from folders of images to feature stores.
-
-A store also contains the recipe and the vocabularies of visual words, with which the features of new images are
-computed.
-"""
+"""Extraction of features from folders of images to feature stores."""
 
 from __future__ import annotations
 

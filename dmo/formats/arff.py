@@ -40,7 +40,7 @@ class Attribute:
     values : tuple of str, default=None
         Declared values of a nominal attribute, or None for other attributes.
     text : bool, default=False
-        Whether the attribute has type string or date. All values of such an attribute are read as NaN.
+        Whether the attribute has type string or date. Its values are read as NaN.
 
     Examples
     --------
@@ -130,10 +130,7 @@ class Arff:
 
     @property
     def label_count(self) -> int:
-        """Number of label columns that the title declares as in MEKA, for example "music: -C 6", or 0.
-
-        A positive number counts the first columns of the file, and a negative number counts the last columns.
-        """
+        """Number of label columns that the title declares as in MEKA ("-C 6"), or 0; negative for the last columns."""
         found = re.search(r"-C\s+(-?\d+)", self.relation)
         return int(found[1]) if found else 0
 
@@ -170,8 +167,7 @@ class Arff:
         Parameters
         ----------
         labels : sequence of str or int
-            Names of the label columns, or their number as in MEKA: the first columns if the number is positive, the
-            last columns if it is negative.
+            Names of the label columns, or their number as in MEKA, which is negative for the last columns.
 
         Returns
         -------
@@ -258,10 +254,7 @@ class Arff:
         return matrix
 
     def _sparse_fast(self, block: list[tuple[int, bytes]]) -> tuple[list[int], np.ndarray, np.ndarray] | None:
-        """Parse sparse rows whose values are plain numbers; return None if the rows contain anything else.
-
-        The result contains the number of values in each row, and the columns and values of all rows.
-        """
+        """Parse sparse rows whose values are plain numbers; return None if the rows contain anything else."""
         counts, tokens = [], list[bytes]()
         for _, line in block:
             body = line[1:-1]
@@ -330,10 +323,7 @@ class Arff:
         return {key: np.array(columns) for key, columns in groups.items()}
 
     def _declared(self, values: np.ndarray, columns: np.ndarray | None = None) -> bool:
-        """Return whether all values of nominal columns are declared in the header.
-
-        The result is False if the declared values of a nominal column are not numbers.
-        """
+        """Return whether all values of nominal columns are numbers that the header declares."""
         for numbers, where in self._nominal.items():
             if numbers is None:
                 return False
@@ -486,9 +476,7 @@ def _unquote(text: str) -> str:
 
 
 def read_label_list(path: str | os.PathLike[str]) -> list[str]:
-    """Read the label names from an XML file of Mulan.
-
-    If the labels are a hierarchy, every node of the hierarchy is a label.
+    """Read the label names from an XML file of Mulan. Every node of a hierarchy is a label.
 
     Parameters
     ----------

@@ -146,10 +146,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
 
 
 def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[str]) -> int:
-    """Return the position after the leading comments, which are lines that start with #.
-
-    The last of these lines is a header if it has as many fields as the next row.
-    """
+    """Return the position after the leading lines that start with #, except for a header."""
     lines = list(islice(_LINE.finditer(data, start), _SOME))
     count = 0
     while count < len(lines) and lines[count].group().lstrip().startswith(b"#"):
@@ -292,10 +289,7 @@ def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: 
 def _named(
     where: str, table: pa.Table, names: list[str] | None, options: TableOptions, notes: list[str]
 ) -> tuple[pa.Table, str | None]:
-    """Name the columns, and remove empty rows and columns.
-
-    Also return the name of the column that contains row names, or None.
-    """
+    """Name the columns, and remove empty rows and columns; also return the name of a column of row names, or None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -276,10 +276,7 @@ def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
 
 
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
-    """Split a table into its vector columns, as arrays by column name, and the table of its other columns.
-
-    A missing vector becomes a row of NaN.
-    """
+    """Split a table into arrays of its vector columns, by column name, and the table of its other columns."""
     found = {}
     for name in table.columns[[not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in table.dtypes]]:
         cells = _written_vectors(where, str(name), table[name])
@@ -356,10 +353,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
 
 
 def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
-    """Raise DataError if the decoded columns of a Parquet file do not fit in the free memory.
-
-    The decoded columns can be much larger than the file, in which a repeated string may be stored only once.
-    """
+    """Raise DataError if the decoded columns of a Parquet file, which stores a repeated string once, are too large."""
     about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
     for j, name in enumerate(top_columns(file)):
@@ -400,10 +394,7 @@ def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterato
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return the number of rows and columns of a table without reading its cells.
-
-    The number of rows of a text file is unknown and returned as 0. Its columns are counted in the first line.
-    """
+    """Return the number of rows (0 for text files) and columns of a table without reading its cells."""
     path = existing(path)
     if suffix(path) in PARQUET:
         about = open_parquet(path).metadata
@@ -413,10 +404,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
-    """Return the name of a column that probably contains classes, or None.
-
-    A column with a name such as "class" is preferred to other columns with few distinct words.
-    """
+    """Return the name of a column that probably contains classes, or None."""
     found = None
     for column in columns:
         called, words = _is_class_name(column.name), column.kind in ("category", "boolean")

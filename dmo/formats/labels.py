@@ -107,10 +107,7 @@ def _narrow(values: np.ndarray | None) -> np.ndarray | None:
 
 
 def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes: list[str]) -> np.ndarray | None:
-    """Convert a column to numbers, where true and false become 1 and 0.
-
-    Return None if the column contains lists or other text.
-    """
+    """Convert a column to numbers (true and false to 1 and 0); return None if the column contains lists or text."""
     values = typed_numbers(column, options.missing)
     if values is not None or has_lists(column):
         return values
@@ -232,10 +229,7 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
 
 
 def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    """Yield the row, the column and the value of each selected cell.
-
-    For a sparse block, the mask `chosen` has one boolean for each stored element.
-    """
+    """Yield the row, the column and the value of each cell, or stored element, for which `chosen` is True."""
     for at in np.argwhere(chosen):
         if scipy.sparse.issparse(block):
             row = int(np.searchsorted(block.indptr, at[0], side="right")) - 1
@@ -438,10 +432,7 @@ def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
 
 
 def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -> str | None:
-    """Detect the separator between the labels of a cell; return None if each cell is a single label.
-
-    A character is a separator only if different cells have a part in common.
-    """
+    """Detect the separator between the labels of a cell; return None if each cell is a single label."""
     for mark in (*SEPARATORS, " "):
         sets = [[part.strip() for part in level.split(mark) if part.strip()] for level in levels]
         marked = [parts for parts in sets if len(parts) > 1]
@@ -516,10 +507,7 @@ def unknown_rows(labels: Block, where: np.ndarray) -> Block:
 
 
 def is_label_sets(y: Any) -> bool:
-    """Return whether `y` is a sequence of label lists, one for each sample.
-
-    Its items must be lists that contain text or have different lengths, or sets.
-    """
+    """Return whether `y` is a sequence with a set or list of labels for each sample."""
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":

@@ -153,10 +153,7 @@ class _Parts:
         return DataError(f"{self.where}, byte {self.position} in it: expected {expected}; the file is damaged")
 
     def next(self, what: str, allowed: str = "iuf") -> np.ndarray:
-        """Read the numbers of the next part, which messages call `what`; raise DataError if it is damaged.
-
-        The string `allowed` contains the valid dtype kinds of the numbers.
-        """
+        """Read the numbers of the next part; raise DataError if the part is damaged."""
         start, order = self.position, self.order
         if start + 8 > len(self.data):
             raise self.fail(f"{what}, reached the end of the matrix")
@@ -338,10 +335,7 @@ def checked_csr(
     where: str,
     fail: Callable[[str], DataError],
 ) -> scipy.sparse.csr_array:
-    """Convert a sparse matrix in MATLAB's column format, which has `size` bytes in the file, to a CSR array.
-
-    Raise the error that `fail` returns if the matrix is invalid.
-    """
+    """Convert a sparse matrix in MATLAB's column format to a CSR array; raise the error of `fail` if it is invalid."""
     if shape[0] > ROWS_PER_BYTE * size:
         raise fail(f"fewer than {shape[0]} rows for a matrix of {size} bytes")
     check_memory(where, 8 * shape[0])

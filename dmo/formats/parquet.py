@@ -46,10 +46,7 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
 
 
 def top_columns(file: ParquetFile) -> list[str]:
-    """Return the name of the table column to which each physical column of the file belongs.
-
-    A nested column of the table consists of several physical columns.
-    """
+    """Return the name of the table column to which each physical column of the file belongs."""
     names, found = dict.fromkeys(file.schema_arrow.names), []
     for j in range(file.metadata.num_columns):
         path = file.metadata.schema.column(j).path

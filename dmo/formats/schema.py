@@ -120,10 +120,7 @@ class LearnedLabels(TableOptions):
 
 
 def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Select columns by name or pattern; also return the names and patterns that match no column.
-
-    If the name of a column is also a pattern, it selects only this column.
-    """
+    """Select columns by name or pattern; also return the names and patterns that match no column."""
     found: dict[str, None] = {}
     lost = []
     for name in asked:
@@ -256,10 +253,7 @@ def typed_numbers(column: pd.Series, missing: Sequence[str] = ()) -> np.ndarray 
 
 
 def levels_of(cells: pa.Array, missing: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
-    """Return the codes of the cells of a text column, and its distinct cells.
-
-    The code of a cell is its index in the list of distinct cells, or -1 if the cell is missing.
-    """
+    """Return the index of each cell of a text column in the list of distinct cells (-1 if missing), and this list."""
     import pyarrow.compute as pc
 
     encoded = _whole(cells).dictionary_encode()
@@ -430,10 +424,7 @@ def not_a_number(where: str, name: str, row: int, cell: str, expected: str, deci
 
 
 def truth_values(cells: pa.Array, missing: Sequence[str]) -> np.ndarray | None:
-    """Convert a column of words for true and false to 1 and 0, with NaN for missing cells.
-
-    Return None if the column contains other cells.
-    """
+    """Convert a column of words for true and false to 1 and 0; return None if the column contains other words."""
     codes, levels = levels_of(cells, missing)
     found = [TRUTH.get(level.strip().lower()) for level in levels]
     return None if None in found else np.array([*found, np.nan], np.float64)[codes]
@@ -709,10 +700,7 @@ def is_bracketed(text: str) -> bool:
 
 
 def described(schema: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Describe a stored schema in rows of three texts: the names, the type and the values of some columns.
-
-    Consecutive columns of the same type share a row.
-    """
+    """Describe a stored schema in rows of three texts: the names, the type and the values of some columns."""
     try:
         found = [(str(name), str(kind), str(said)) for name, kind, said in schema.get("others", ())]
         views = dict(schema["views"])

@@ -79,10 +79,7 @@ class Table:
 
 
 def is_svmlight(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is an svmlight file.
-
-    Text files of the Extreme Classification Repository are recognized by their first two lines.
-    """
+    """Return whether a file is an svmlight file, or a text file of the Extreme Classification Repository."""
     if suffix(path) in SVMLIGHT:
         return True
     if suffix(path) != ".txt" or not os.path.isfile(path):
@@ -355,10 +352,7 @@ def _form_of_json(path: str) -> str | None:
 
 
 def _one_of_equals(path: str, cell: str) -> Rows:
-    """Return the first matrix of a MATLAB cell array if all matrices are equal; raise DataError if they differ.
-
-    Some data sets contain the same labels once for each view.
-    """
+    """Return the matrix that a MATLAB cell array repeats for each view; raise DataError if the matrices differ."""
     found = list(read_matlab(path, list(matlab_cells(path)[cell])).values())
     if not found:
         raise DataError(f"{path}: the cell {cell!r} is empty, expected a matrix")
@@ -373,10 +367,7 @@ def _one_of_equals(path: str, cell: str) -> Rows:
 def _pick(
     path: str, array: str | None, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, object], of_labels: bool
 ) -> str:
-    """Return the name of the requested array, or of the only matrix in a file.
-
-    Vectors in the same file are ignored unless the file contains labels.
-    """
+    """Return the name of the requested array, or of the only matrix in a file."""
     wide = [name for name, shape in shapes.items() if min(shape) > 1]
     matrices = wide if len(wide) == 1 and not of_labels else list(shapes)
     if array is None and len(matrices) == 1:
@@ -494,10 +485,7 @@ def _marks(codes: np.ndarray, categories: Sequence[float]) -> np.ndarray:
 
 
 def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the labels and their names, where a single categorical attribute becomes one column per class.
-
-    Raise DataError if one of several attributes has text values other than words for true and false.
-    """
+    """Return the labels and their names, where a single categorical attribute becomes one column per class."""
     attributes = [arff.attributes[j] for j in outputs]
     first = attributes[0]
     if len(attributes) == 1 and first.categories is not None:

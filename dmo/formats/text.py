@@ -490,10 +490,7 @@ def read_svmlight(
 
 
 def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_array, Labels]]:
-    """Yield the features of each block of rows as a CSR matrix, and the labels of these rows.
-
-    Column j of the matrix contains the features with index j in the file.
-    """
+    """Yield the features of each block of rows as a CSR matrix, and the labels of these rows."""
     data = ((n, line) for n, line in lines(path) if n > skip and line.partition(b"#")[0].strip())
     while block := list(islice(data, size)):
         try:

@@ -120,9 +120,7 @@ def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
 
 
 def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
-    """Return a path relative to the folder that contains a store.
-
-    Stores record relative paths, so that a store and the files that it refers to can be moved together.
+    """Return a path relative to the folder that contains a store, so that both can be moved together.
 
     Parameters
     ----------
@@ -175,8 +173,6 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
     """Write several files, and replace the existing files only after all new contents are on disk.
-
-    Each file is replaced atomically, but the files are replaced one after another.
 
     Parameters
     ----------

@@ -1,7 +1,4 @@
-"""Reading, checking and writing of the root document of a store.
-
-The root document is the zarr.json file of the store, which contains its kind, version, completion and configuration.
-"""
+"""Reading, checking and writing of the root document of a store, which is its zarr.json file."""
 
 from __future__ import annotations
 

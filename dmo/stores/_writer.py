@@ -133,10 +133,7 @@ def _all_finite(stored: np.ndarray) -> bool:
 
 
 def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Return the row, the column and the value of the first element for which `bad` is True.
-
-    For a sparse matrix, `bad` has one boolean for each stored element.
-    """
+    """Return the row, the column and the value of the first (stored) element for which `bad` is True."""
     if scipy.sparse.issparse(values):
         position = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(values.indptr, position, side="right")) - 1
@@ -335,10 +332,7 @@ _CODES = bytes(range(0xF8, 0x100))  # bytes that never occur in UTF-8
 
 
 def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
-    """Decode strings to a list of distinct strings and an index for each string.
-
-    Return None if there are more than eight distinct strings, or if a string is long or not ASCII.
-    """
+    """Decode at most eight distinct strings and an index for each string; return None for other strings."""
     # Replace every encoded string, together with its length prefix, by one byte. The encoded string occurs nowhere
     # else, because a length prefix ends in three zero bytes and ASCII strings contain none. The data are decoded in
     # pieces. If a string is cut at the end of a piece, the next piece completes it.

@@ -728,10 +728,7 @@ def _check_one_class(labels: Block | None) -> None:
 
 
 def _check_labels(labels: Any, n: int, real: bool) -> Block:
-    """Check the labels and return them in the format in which the store holds them.
-
-    Label indicators become uint8, or int8 with -1 instead of NaN, in CSR format if this is smaller than a dense array.
-    """
+    """Check the labels, and convert label indicators to uint8, or to int8 with -1 instead of NaN."""
     values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row per sample")

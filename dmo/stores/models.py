@@ -221,10 +221,7 @@ def model_contents(path: str | os.PathLike[str]) -> str:
 
 
 def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
-    """Return the result of `read(path)` and the fingerprint of the model that was read.
-
-    If another process replaces the model during the call, the model is read again.
-    """
+    """Return `read(path)` and the fingerprint of the model that was read, even if the model is replaced meanwhile."""
     folder = Folder.at(path)
     while True:
         attributes = open_root(folder, "model")
@@ -296,10 +293,7 @@ def _check_target(folder: Folder, overwrite: bool) -> bool:
 
 
 def _counts(folder: Folder, generation: str) -> bool:
-    """Check if the root document names this generation.
-
-    Return True if the root cannot be read: an object store may have written it although the request failed.
-    """
+    """Check if the root document names this generation; return True if an object store does not respond."""
     try:
         document = read_root(folder)
     except StoreError:

@@ -53,10 +53,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
-    """Create a memory-mapped array of zeros in an unnamed file in `folder`, by default the temporary folder.
-
-    The operating system can evict the pages of the array from memory. Raise OSError if the disk is too small.
-    """
+    """Create a memory-mapped array of zeros in an unnamed file; raise OSError if the disk is too small."""
     place, dtype = os.fspath(folder or gettempdir()), np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     if not size:
@@ -75,10 +72,7 @@ def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str
 def rows_on_disk(
     n: int, blocks: Iterable[tuple[slice, Sequence[np.ndarray]]], folder: str | os.PathLike[str] | None = None
 ) -> list[np.ndarray]:
-    """Write blocks of rows to temporary arrays on disk.
-
-    Each item of `blocks` is a slice of the n rows and the rows of every array for this slice.
-    """
+    """Write blocks of rows, each of which is a slice and the rows of several arrays, to temporary arrays on disk."""
     found: list[np.ndarray] = []
     for where, parts in blocks:
         found = found or [disk_array((n, *part.shape[1:]), part.dtype, folder) for part in parts]

@@ -230,10 +230,7 @@ def read_card(name: str | os.PathLike[str]) -> Card:
 
 
 def _named(table: Any) -> Any:
-    """Convert a TOML table of tables to a list of tables with names.
-
-    Other values are invalid and returned unchanged, so that the validation reports them.
-    """
+    """Convert a TOML table of tables to a list of tables with names."""
     if not isinstance(table, dict):
         return table
     return [{"name": name, **entry} if isinstance(entry, dict) else entry for name, entry in table.items()]
