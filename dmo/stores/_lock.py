@@ -6,10 +6,10 @@ compares the token with the lock file before writing a block. If the process has
 
 A lock is stale, and another process may acquire it, if the process that holds it has ended. A process is identified by
 the boot ID of the operating system, the namespace of process IDs, and its start time in clock ticks, which do not
-depend on changes of the clock. The owner of a lock renews it every RENEW seconds. A process in another namespace (a
-container) cannot be inspected, so its lock is stale if it was not renewed for STALE seconds. The clocks of two hosts
-may differ. A lock of another host is therefore watched if its last renewal appears to be STALE seconds away from the
-present time, and it is stale if it is not renewed while it is watched.
+depend on changes of the clock. The owner of a lock renews it every 15 seconds. A process in another namespace (a
+container) cannot be inspected, so its lock is stale if it was not renewed for 10 minutes. The clocks of two hosts may
+differ. A lock of another host is therefore watched if its last renewal appears to be 10 minutes away from the present
+time, and it is stale if it is not renewed while it is watched.
 
 An object store creates a lock exclusively if the service supports this (S3: If-None-Match), and the lock is read back
 in any case. Removing a stale lock takes two requests. If a writer acquires the lock between these requests, it loses

@@ -155,7 +155,7 @@ class Whole:
     checksums: list[int]
     metadata: bytes
     source: tuple[DenseArray, np.ndarray] | np.ndarray
-    rows: int | None = None  # number of rows per chunk, or None for chunks of at most `CHUNK_BYTES` bytes
+    rows: int | None = None  # number of rows per chunk, or None for chunks of at most 64 MiB
 
     def members(self) -> dict[str, bytes]:
         return {self.name: self.metadata}

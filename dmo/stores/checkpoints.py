@@ -32,7 +32,7 @@ from dmo.stores._folder import Folder
 SECONDS = 30.0
 """Minimum number of seconds between two saves of a state."""
 SHARE = 50
-"""Saving takes at most about 1 / SHARE of the computing time."""
+"""Minimum computing time between two saves, as a multiple of the duration of a save."""
 _STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names of the stores that hold saved states
 _SPEED, _LEAST = 2e8, 0.02  # assumed writing speed in bytes per second, and minimum duration of a save in seconds
 Arrays: TypeAlias = dict[str, np.ndarray]
