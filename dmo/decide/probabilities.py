@@ -437,9 +437,8 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
     # values. Equal values have no gap, and values with weight 0 do not change F1.
     stops = np.append(starts[1:], len(values))
     sizes = stops - starts
-    spread = (
-        (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))
-    )  # Repeat the number of each run for all of its values.
+    # Repeat the number of each run for all values of the run.
+    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))
     hits = np.cumsum(truth if counts is None else truth * counts, dtype=np.float64)
     given = np.arange(1.0, len(values) + 1) if counts is None else np.cumsum(counts, dtype=np.float64)
     before = np.append(0.0, hits)[starts], np.append(0.0, given)[starts]

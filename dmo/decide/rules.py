@@ -477,7 +477,7 @@ def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
     """
     order = -np.sort(-p, axis=1)
     first, total = order[:, 0], order.sum(axis=1)
-    # Skip labels whose probability is too small for any optimal set: at most half of the expected value of the metric.
+    # Skip labels whose probability is too low for any optimal set.
     most = max(1, int((order >= 0.5 * (first / (2 + total))[:, None]).sum(axis=1).max()))
     expected = np.stack(list(_expected(order, metric, most)), axis=1)
     counts = np.arange(metric != "jaccard", most + 1)  # The Jaccard index also allows empty sets.
