@@ -39,7 +39,7 @@ def to_numpy(array: Any) -> Any:
         return array
     try:
         return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError, ValueError):  # The array is not in host memory.
+    except (BufferError, RuntimeError, TypeError, ValueError):  # NumPy cannot access the memory of other devices.
         return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 

@@ -99,7 +99,8 @@ class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[
     n_splits : int, default=5
         Number of folds, at least 2.
     order : {1, 2}, default=1
-        Order of the stratification. If 2, the frequencies of pairs of labels are preserved as well, which takes longer.
+        Whether to preserve only the frequencies of labels (1), or also the frequencies of pairs of labels (2). The
+        value 2 takes longer.
     random_state : int, Generator or None, default=0
         Random seed of the assignment of samples to folds.
 
@@ -152,11 +153,12 @@ class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ig
     n_splits : int, default=10
         Number of independent random splits.
     test_size : float in (0, 1), or int, default=0.1
-        Fraction or number of test samples. The actual number can differ slightly because of the stratification.
+        Fraction or number of test samples. The stratification can change the actual number slightly.
     train_size : float in (0, 1), int or None, default=None
         Fraction or number of training samples. By default, all samples except the test samples are used.
     order : {1, 2}, default=1
-        Order of the stratification. If 2, the frequencies of pairs of labels are preserved as well, which takes longer.
+        Whether to preserve only the frequencies of labels (1), or also the frequencies of pairs of labels (2). The
+        value 2 takes longer.
     random_state : int or None, default=0
         Random seed of the splits.
 

@@ -193,7 +193,7 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
             with suppress(UserError):  # Some names have no parameters, and `fit` rejects invalid names.
-                held = part.kind._named(own[part.parameter])  # The object can be of a related class.
+                held = part.kind._named(own[part.parameter])  # The value can be an object of a related class.
                 if shared := {name: value for name, value in inner.items() if name in vars(held)}:
                     own[part.parameter] = held.set_params(**shared)
     return own

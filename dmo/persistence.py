@@ -131,7 +131,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # Imported only here, because importing Pydantic takes 0.1 s.
+    from dmo.model_schema import Model, checked  # Import lazily, because importing Pydantic takes 0.1 s.
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
@@ -185,7 +185,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # Invalid parameters raise an error here.
+    get_tags(model)  # Raise errors about invalid parameters.
     return model
 
 
@@ -244,7 +244,7 @@ def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
     # can contain a path therefore becomes a `SavedLocation`, unless it contains a mapping or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
-        parameter = name.rpartition("__")[2]  # Names can be nested, such as "decoder__hierarchy".
+        parameter = name.rpartition("__")[2]  # Parameter names can be nested, such as "decoder__hierarchy".
         content = (
             value is None
             or isinstance(value, BaseEstimator)

@@ -121,4 +121,4 @@ _TABLE = (
     Registration("HomogeneityAnalysis", "homogeneity", _SPACE, synonyms=("mca", "correspondenceanalysis")),
 )
 REGISTRY: dict[str, Registration] = {entry.name: entry for entry in _TABLE}
-"""Entries of all estimators by class name, in the order of the help."""
+"""Registry entries of all estimators by class name, in the order of the help."""

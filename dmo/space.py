@@ -1,8 +1,7 @@
 """Statistics of the components and views of fitted embeddings.
 
 The statistics are loadings, explained variance, explained covariance, correlations between views, p-values of
-components, and importances of views. They are computed from the embedding of samples, so that their definition is the
-same for every method, kernel and engine.
+components, and importances of views. Their definitions are the same for every method, kernel and engine.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
     between = None
     if parts:
         places = np.stack([np.arange(slices[_PART + name].start, slices[_PART + name].stop) for name in parts])
-        among = G[places.T[:, :, None], places.T[:, None, :]]  # k x V x V
+        among = G[places.T[:, :, None], places.T[:, None, :]]  # Array of shape (k, V, V).
         between = scale[places.T][:, :, None] * among * scale[places.T][:, None, :]
     return SpaceDescription(loadings, variance, covariance, between)
 

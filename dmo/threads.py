@@ -30,7 +30,7 @@ def _blas() -> ThreadpoolController:
 
 def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
     """Limit BLAS to `threads` threads in a context; None keeps the current limit."""
-    return _blas().limit(limits=threads)  # The controller is cached because its creation takes 5 to 10 ms.
+    return _blas().limit(limits=threads)  # The BLAS controller is cached, because its creation takes 5 to 10 ms.
 
 
 def thread_count(n_threads: int | None = None) -> int:
@@ -57,7 +57,7 @@ def is_single_blas() -> bool:
 
 def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
     """Split n rows into ranges and call `task(start, stop)` for each range in several threads."""
-    threads = 1 if n <= least else thread_count()  # Avoid the slow query of the thread number.
+    threads = 1 if n <= least else thread_count()  # For few rows, the query of the thread count would take too long.
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -73,7 +73,7 @@ def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None
 def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
     """Compute `[task(item) for item in items]` in several threads, each with a single BLAS thread.
 
-    This is faster than several BLAS threads for small matrices.
+    Small matrices are processed faster by several independent threads than by several BLAS threads.
     """
     if not items:
         return []

@@ -9,7 +9,7 @@ def main() -> None:
     """Run the `dmo` command with the arguments of the process."""
     gc.set_threshold(50_000)  # Collect garbage rarely, because imports create many objects but hardly any garbage.
     try:
-        from dmo.cli.app import app  # Imported here so that Ctrl-C during the import is handled below.
+        from dmo.cli.app import app  # Import lazily, so that Ctrl-C during the import is handled below.
 
         app(prog_name="dmo")
     except KeyboardInterrupt:  # The interrupt occurred during imports; later interrupts are handled by `app`.

@@ -31,7 +31,7 @@ def surfaces() -> dict[str, Surface]:
         kept = json.loads(place.read_text("utf-8"))
         if kept["key"] == key:
             return {name: _read(found) for name, found in kept["surfaces"].items()}
-    from dmo.cli.signatures import surface  # Imported only here, because it imports all estimators.
+    from dmo.cli.signatures import surface  # Import lazily, because this module imports all estimators.
 
     made = {name: surface(getattr(dmo, name)) for name in (*dmo.methods.__all__, *ENGINES.values())}
     with suppress(OSError):  # Without write permission, every command computes the options again.

@@ -71,7 +71,7 @@ def extract_command(
         raise UserError("extract: --append keeps the store and its recipe; omit --overwrite and --like")
     with session() as run, ExitStack() as place:
         if onnx is not None and (append or like is not None):
-            import dask.config  # Imported only here, because few commands need it.
+            import dask.config  # Import lazily, because few commands need this module.
 
             place.enter_context(dask.config.set({"dmo.onnx": onnx}))
         recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)

@@ -19,7 +19,7 @@ TABLES, ENGINES, RUN = "Tables and folders", "Approximation", "Run"
 """Headings of options for reading data files, of options of engines, and of options that all commands share."""
 _GROUPS = ("Options", "Search", "Data", TABLES, "Model", ENGINES, "Decisions", "Running")
 _COLLAPSED = {TABLES: "explained by dmo ingest files --help", ENGINES: "explained on the page below"}
-"""Groups of options that are shortened to a list of names if the help is too long, in this order."""
+"""Groups of options that are shortened to lists of names, in this order, if the help is too long."""
 _GROUP_OF = {
     **dict.fromkeys(("folds", "scoring", "report"), "Search"),
     **dict.fromkeys(("views", "view", "split", "scale", "impute", "targets", "class_weight", "hierarchy"), "Data"),

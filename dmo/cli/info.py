@@ -236,7 +236,7 @@ def methods_command(
     markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
 ) -> None:
     """List the methods of TraceEmbedding and MESD with their papers, engines, parameters and out-of-sample support."""
-    from dmo.methods.catalog import markdown  # Imported only here, because `dmo info` needs no estimators.
+    from dmo.methods.catalog import markdown  # Import lazily, because `dmo info` needs no estimators.
 
     found = dmo.TraceEmbedding.methods()
     columns = ("method", "family", "paper", "engines", "parameters", "new rows")

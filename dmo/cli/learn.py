@@ -75,7 +75,8 @@ def fit_command(name: str) -> Callable[..., None]:
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             made = estimator_of(name, given, opened)  # Raise errors about option values before slow steps.
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Read the input first.
+            # Connect to Dask workers only after the input has been read without errors.
+            backend = place.enter_context(dmo.cluster.connect(scheduler))
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():
@@ -108,7 +109,7 @@ def with_options(
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
     """Open a feature store, or convert data files to a feature store as specified by the options `given`."""
-    from dmo.formats.sources import is_image_folder, is_rows  # Imported only here, because `--help` needs no NumPy.
+    from dmo.formats.sources import is_image_folder, is_rows  # Import lazily, because `--help` needs no NumPy.
 
     asked = {key for key in OF_TABLE if given[key] is not None}
     if not (is_rows(path) or is_image_folder(path)):
@@ -333,7 +334,8 @@ def plan_command(name: str) -> Callable[..., None]:
         opened = dmo.stores.open_features(store)
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Read the input first.
+            # Connect to Dask workers only after the input has been read without errors.
+            backend = place.enter_context(dmo.cluster.connect(scheduler))
             estimator, _ = workflows.fitting.prepare(estimator_of(name, given, opened), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)

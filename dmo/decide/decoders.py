@@ -40,7 +40,7 @@ _LARGEST = 1e100  # Largest magnitude of scores; their squares are finite.
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
     """Find the largest score at which each label is not predicted, by bisection.
 
-    `given` is a monotone decision function. The result is -inf for labels that are always predicted, inf for never.
+    `given` is a monotone decision function. The result is -inf if a label is always predicted, and inf if never.
     """
     most = np.array([_LARGEST]).view(np.int64)[0]
 
@@ -333,8 +333,8 @@ class PlugIn(ParameterObject):
         - Guarantees for the label sets of new samples (see Notes): "recall>=0.9", "recall-macro>=0.9", "precision>=0.8"
           and "precision-micro>=0.8", with any level between 0 and 1. "fnr<=0.1" is the same as "recall>=0.9".
     size : int, default=500
-        Number of samples for which the expected metric is maximized. Few samples may lack rare labels, which then
-        matter less.
+        Number of samples for which the expected metric is maximized. A small number favors frequent labels, because
+        rare labels may not occur in so few samples.
     hierarchy : str, dict of str to str or list of str, or None, default=None
         Hierarchy of the labels. The class `Scores` describes its format. Guarantees of precision do not support a
         hierarchy, because the ancestors added to a label set can be wrong.
@@ -345,8 +345,8 @@ class PlugIn(ParameterObject):
 
     - "recall": the fraction of the true labels of a sample that are predicted, averaged over samples. The fraction is 1
       for samples without labels. For multiclass targets, "recall" is the coverage of the prediction sets.
-    - "recall-macro": the fraction of the samples with a label for which the label is predicted. The guarantee holds for
-      each label.
+    - "recall-macro": the recall of a label, which is the fraction of its samples for which it is predicted. The
+      guarantee holds for each label.
     - "precision": the fraction of the predicted labels of a sample that are correct, averaged over samples. The
       fraction is 1 for empty label sets.
     - "precision-micro": the fraction of all predicted labels that are correct.
@@ -355,7 +355,7 @@ class PlugIn(ParameterObject):
     control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples, the quantity
     deviates from its expectation by about 1 / sqrt(n). For "recall-macro", n is the number of samples with the label.
     The guarantee of "precision-micro" holds with a probability of 90 % over training sets, by fixed-sequence testing
-    [Angelopoulos, Bates, Candes, Jordan, Lei 2025]. Its p-values use the normal approximation.
+    [Angelopoulos, Bates, Candes, Jordan, Lei 2025]. The p-values of the tests use the normal approximation.
 
     A guarantee holds on average for samples from the distribution of the training samples. It does not hold for every
     single sample, for subgroups, or for samples from another distribution. Guarantees are learned from out-of-fold

@@ -1,10 +1,10 @@
 """Out-of-fold scores of training samples, for estimators without a closed form for leave-one-out scores.
 
 Kernel ridge regression has a closed form for leave-one-out scores. `KGHA` has none, because its embedding depends on
-the labels of all samples, including the sample that is left out. If the embedding is kept fixed, the closed form is too
-optimistic. On the data set enron, with half as many components as labels and balance 0.01, its macro AUC was 0.80. The
-macro AUC of out-of-fold scores was 0.70, and that of test samples 0.73. With all components, the three values were
-0.73, 0.72 and 0.73.
+the labels of all samples, including the sample that is left out. The closed form for a fixed embedding is too
+optimistic. On the data set enron, with half as many components as labels and balance 0.01, the macro AUC of the closed
+form was 0.80. The macro AUC of out-of-fold scores was 0.70, and the macro AUC of test samples was 0.73. With all
+components, the three values were 0.73, 0.72 and 0.73.
 """
 
 from __future__ import annotations

@@ -240,8 +240,9 @@ def _fixed_point(
 
     `derive` computes both from the numbers of predictions and correct predictions; `often` contains sample weights.
     """
-    # Average the two numbers over all steps. Exponential averaging with a factor of 1/2 oscillated for the metric "n+",
-    # whose gain decreases with the number of correct predictions, and was worse than ranking by probability.
+    # Average both numbers over all steps of the iteration. Exponential averaging with a factor of 1/2 oscillated for
+    # the metric "n+", whose gain decreases with the number of correct predictions. The result was worse than a ranking
+    # by probability.
     n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
     h = m * (often @ p) / n
@@ -426,7 +427,7 @@ class HeldOut:
     def right_and_empty(self, thresholds: np.ndarray) -> tuple[float | None, float]:
         """Estimate the fraction of predicted labels that are correct, and the fraction of empty label sets.
 
-        The first fraction is None if no labels are predicted.
+        The fraction of correct labels is None if no labels are predicted.
         """
         given = self.p > thresholds
         total = float(self.entries[given].sum())

@@ -1,7 +1,7 @@
 """Metrics of label scores and label sets, such as precision, recall and F1 at k, AUC, and precision-recall curves.
 
-Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. All are read block by block. Counts are
-integers, so that the result does not depend on the block size.
+Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. Labels, predictions and scores are read
+block by block. Counts are integers, so that the result does not depend on the block size.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Positives:
         """Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once."""
         if counts is None:
             negatives = np.sort(negatives)  # Binary search is faster for sorted values.
-            if len(self.values) < len(negatives):  # Fewer searches are needed in the longer array.
+            if len(self.values) < len(negatives):  # Search for the fewer values in the longer array.
                 return 2 * len(negatives) * len(self.values) - _twice_below(negatives, self.values)
             return _twice_below(self.values, negatives)
         places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))

@@ -25,9 +25,9 @@ class RankingScores:
     Attributes
     ----------
     lrap : float
-        Label ranking average precision. For every true label, it is the fraction of true labels among the labels ranked
-        at least as high. The fraction is averaged over the true labels of a sample and then over samples. It is 1 for
-        samples with no label or with all labels.
+        Label ranking average precision, the fraction of true labels among the labels ranked at least as high as a true
+        label. The fraction is averaged over the true labels of a sample and then over samples. For samples with no
+        label or with all labels, it is 1.
     coverage : float
         Coverage error, the number of top-ranked labels that include all true labels, averaged over samples.
     ranking_loss : float
@@ -148,8 +148,8 @@ def top_scores(
 ) -> TopScores:
     """Compute precision, recall, F1, nDCG and propensity-scored precision of the k labels with the highest scores.
 
-    Of labels with equal scores, those with lower indices are selected first. Only nDCG averages over the possible
-    orders of labels with equal scores, like scikit-learn's `ndcg_score`.
+    Labels with equal scores are selected in the order of their indices. Only nDCG averages over the possible orders of
+    labels with equal scores, like scikit-learn's `ndcg_score`.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # The curve leaves the upper right corner empty.
+    if curve.average_precision < 0.6:  # The curve is low, so that the upper right corner is empty.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
     else:  # Write below the high curve, but not over the line of the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
@@ -562,7 +562,8 @@ _SORTED = 1 << 22
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute the mean probability and the label frequency in ten bins of probabilities, and the calibration error.
 
-    Empty bins are omitted. The error is the mean absolute difference of both, weighted by the bin sizes.
+    Empty bins are omitted. The calibration error is the mean absolute difference between the probability and the
+    frequency, weighted by the bin sizes.
     """
     # The expected calibration error is defined in Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated
     # probabilities using Bayesian binning", section 2.

@@ -221,10 +221,10 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
 
 
 def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
-    """Map the views of a model to the views of a store by name, or its only view to the only view of the store."""
+    """Map the views of a model to the views of a store by name; models of an unnamed array use the only view."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # Names of data files are ignored.
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # Ignore the names of data files.
     if alone and len(widths) == 1 and len(store.views) == 1:
         known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
@@ -242,7 +242,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
 
 def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     """Raise an error if a model does not support the requested operation."""
-    from dmo.methods.annotator import predicts  # Imported only here, because this takes 2 s.
+    from dmo.methods.annotator import predicts  # Import lazily, because importing scikit-learn takes 2 s.
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
         lacks = "transform samples" if transforms else "score labels"
@@ -299,7 +299,7 @@ def label_names(model: Any) -> list[str]:
 
 def learned_values(model: Any) -> bool:
     """Return whether a fitted model predicts regression targets instead of labels."""
-    from dmo.methods.annotator import Annotator  # This import takes 2 s.
+    from dmo.methods.annotator import Annotator  # Import lazily as in `check_use`.
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 

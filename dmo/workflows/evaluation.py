@@ -167,7 +167,7 @@ def _unlearned(
     """Exclude samples on which any of the models was trained, unless a split is passed; log the number of samples."""
     marks = {path: applied.learned for path, applied in opened}
     for path in (path for path, learned in marks.items() if learned is None):
-        log.warning("%s does not record which samples it learned; scores of training samples are too optimistic", path)
+        log.warning("%s has no record of its training samples; their scores are too optimistic", path)
     applied = opened[0][1]
     by = {path: learned for path, learned in marks.items() if learned is not None and learned.any()}
     learned = np.any([np.zeros(applied.n, bool), *by.values()], axis=0)
@@ -178,16 +178,19 @@ def _unlearned(
         return list(opened)
     if split is not None:
         text = (
-            "%s learned %d of these %s: figures do not hold for new samples; choose others, or run dmo evaluate --cv 4"
+            "%s was trained on %d of these %s: the metrics do not hold for new samples; choose other samples, or run "
+            "dmo evaluate --cv 4"
         )
         log.warning(text, names, count, samples)
         return list(opened)
     if count == applied.n:
         raise UserError(
-            f"{names} learned all {samples} of {features}, so none is left for an evaluation; pass a store with other "
-            f"samples, {wanted} to evaluate these nevertheless, or dmo evaluate --cv 4 for models fitted without them"
+            f"{names} was trained on all {samples} of {features}, so that none remain for an evaluation; pass a store "
+            f"with other samples, {wanted} to evaluate training samples, or dmo evaluate --cv 4 to cross-validate"
         )
-    log.warning("%d of %s are left out, since %s learned them; %s includes them", count, samples, names, wanted)
+    log.warning(
+        "%d of %s are excluded, because %s was trained on them; %s includes them", count, samples, names, wanted
+    )
     rows = np.flatnonzero(~learned)
     return [(path, replace(applied.keep(rows), excluded=count)) for path, applied in opened]
 
@@ -294,7 +297,8 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        scores = np.zeros((len(block), len(names) + 1))  # The padding -1 refers to the last column.
+        # Labels of -1, which pad a row, are written to the additional last column.
+        scores = np.zeros((len(block), len(names) + 1))
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
 

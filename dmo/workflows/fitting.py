@@ -166,7 +166,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to replace it"
             )
-    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # These formats contain labels.
+    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # ARFF and svmlight files contain labels.
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
         raise UserError(f"{path}: the labels are not specified; {_label_cure(path, of_images)}")
     if of_images:

@@ -390,7 +390,7 @@ def _linear_plan(n: int, d: int, components: int) -> Plan:
 def _on_features(estimator: Any) -> bool:
     """Return whether an estimator solves its problem in memory on features or on similarities to landmarks."""
     if isinstance(estimator, TraceEmbedding):
-        method = METHODS.get(estimator.method)  # The fit rejects unknown names.
+        method = METHODS.get(estimator.method)  # An unknown method raises an error in the fit.
         if method is None or method.family == "global":
             return False
     own = isinstance(estimator, (MOPE, MESD, TraceEmbedding))

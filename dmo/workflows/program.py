@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-_GO_ON = "what is finished is kept, the same command goes on or starts again"
+_GO_ON = "finished parts are kept; repeat the command to resume or restart it"
 
 
 class Terminated(KeyboardInterrupt):
@@ -264,7 +264,7 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
                 stack.enter_context(dask.config.set(settings))
             stack.enter_context(json_log(options.log, program))
             if options.checkpoint is not None:
-                from dmo.stores.checkpoints import checkpoints  # This import takes long.
+                from dmo.stores.checkpoints import checkpoints  # Import lazily, because importing NumPy is slow.
 
                 stack.enter_context(checkpoints(options.checkpoint))
             yield
@@ -352,7 +352,7 @@ class Session:
 @contextmanager
 def session() -> Iterator[Session]:
     """Show progress in a context, and print log records and warnings as notes."""
-    from rich.console import Console  # Imported only here, so that `dmo --version` starts faster.
+    from rich.console import Console  # Import lazily, so that `dmo --version` starts faster.
 
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     shown = bars(run.errors, run.quiet, brief=not run.verbose)

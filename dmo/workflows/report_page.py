@@ -113,7 +113,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         count = np.maximum(taken @ known, 1)
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
-        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # A resample can be constant.
+        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # The targets of a resample can be constant.
         absolute = taken @ np.abs(errors) / count
         return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
 

@@ -82,7 +82,8 @@ def open_applied(
     store = None if is_rows(features) else stores.open_features(features)
     if store is not None and reading:
         raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
-    fitted, contents = read_with_contents(model, dmo.load)  # Slow import of scikit-learn.
+    # Load the model only after the checks above, because `dmo.load` imports estimators.
+    fitted, contents = read_with_contents(model, dmo.load)
     check_use(fitted, model, transforms)
     if store is None:
         made = training_store(model, features, reading or {}) if labeled else None
@@ -199,7 +200,7 @@ def training_store(model: str, path: str, given: Mapping[str, Any]) -> str | Non
     same = all(options.get(name) == value for name, value in given.items())
     store = named_store(model, log.warning) if same else None
     if store is None:
-        log.warning("%s learned samples of %s that cannot be excluded; the scores are too optimistic", model, path)
+        log.warning("%s was trained on samples of %s that cannot be excluded; scores are too optimistic", model, path)
     return store
 
 

@@ -89,7 +89,7 @@ def suggestions(
     # "wrong" selects labeled samples that differ most from out-of-fold probabilities, by max_l |y_l - p_l|. "different"
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
     # samples selected before. Samples with answers are treated as labeled and are not selected again.
-    from dmo.decide.out_of_fold import out_of_fold_scores  # Imported only here, because this takes 2 s.
+    from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
     from dmo.inputs import Data
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
@@ -426,7 +426,7 @@ def update(
     # answers, which replace the labels. The training samples of the old model are the samples of its split with known
     # labels. If the model was saved without its split, they are selected by `labeled_rows`. The new model is saved with
     # all answers.
-    from sklearn.base import clone  # Imported only here, because `dmo update --help` needs no estimators.
+    from sklearn.base import clone  # Import lazily, because `dmo update --help` needs no estimators.
 
     from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
 
@@ -450,7 +450,7 @@ def update(
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
     # `dmo fit` uses all samples of its split, so that samples without labels are negative samples of all labels.
     whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
-    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # New samples are at the end.
+    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # The new samples are the last rows.
     there = ~np.isnan(Y).all(axis=1)
     own = there if whole else labeled_rows(Y)
     if part is not None:
@@ -470,7 +470,8 @@ def update(
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
-        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":  # The fit refers to columns.
+        # In a label matrix, the hierarchy must refer to columns.
+        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":
             set_hierarchy_by_column(fitted, names)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
@@ -501,7 +502,7 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     def measured(model: Any) -> dict[str, Any]:
         decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
         scores, sets = rows_on_disk(some.n, decided)
-        if scores.shape[1] != Y.shape[1]:  # No sample has some class any more.
+        if scores.shape[1] != Y.shape[1]:  # The new model lacks a class that no longer occurs.
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
         return found | accuracy(applied.store, sets, found)

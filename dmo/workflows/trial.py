@@ -383,7 +383,7 @@ def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], m
         found = UserError(
             f"reading the files needs more than {memory >> 20} MiB of memory; send fewer rows, or use dmo annotate"
         )
-    except Exception as error:  # The main process raises the error.
+    except Exception as error:  # Send the error to the main process, which raises it.
         found = error
     answer.send(found)
 

@@ -318,7 +318,7 @@ def test_a_terminated_driver_is_requeued_and_resumes(
 
     until(ended, f"job {job} to end")
     text = said.read_text()
-    assert "terminated; what is finished is kept" in text
+    assert "terminated; finished parts are kept" in text
     assert text.count("dashboard: ") == 2  # the output of both runs, one after the other
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(
