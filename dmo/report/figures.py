@@ -562,8 +562,7 @@ _SORTED = 1 << 22
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute the mean probability and the label frequency in ten bins of probabilities, and the calibration error.
 
-    Empty bins are omitted. The calibration error is the mean absolute difference between the probability and the
-    frequency, weighted by the bin sizes.
+    The calibration error is the mean absolute difference of both values, weighted by the bin sizes.
     """
     # The expected calibration error is defined in Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated
     # probabilities using Bayesian binning", section 2.
