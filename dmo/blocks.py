@@ -224,7 +224,7 @@ def _chunk_end(source: Rows, row: int) -> int:
     if isinstance(source, Subset):
         first = int(source.index[row : row + 1][0])
         last = _chunk_end(source.source, first)
-        index = source.index[row : row + last - first]  # A chunk contains at most this many ascending rows.
+        index = source.index[row : row + last - first]  # Later ascending rows are in other chunks.
         later = index >= last
         count = int(np.argmax(later)) if later.any() else len(index)
         return row + count if (np.diff(index[:count]) > 0).all() else row + 1

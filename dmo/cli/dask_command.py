@@ -1,6 +1,6 @@
 """Plugin for the command line of Dask, which runs `dmo` as `dask dmo`.
 
-Every `dask scheduler` and `dask worker` imports this module. It therefore imports dmo only if `dask dmo` is called.
+Every `dask scheduler` and `dask worker` imports this module. The module therefore imports dmo only for `dask dmo`.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def methods() -> dict[str, Any]:
 
 
 LEAD = (
-    f"dmo has learned from {N_TRAIN} digits in four views to annotate digits by other writers. It has also learned one "
-    f"space of views and labels, in which digits are searched. Each held-out digit has 1 to 4 labels and gets {TOP}. "
-    "votes: kernel ridge regression of all views, votes of neighbors, and the plug-in rule for F1; r-mlr: linear ridge "
-    "regression; r-kmlr: kernel ridge regression; both averaged over the views."
+    f"The models were fitted on {N_TRAIN} handwritten digits in four views, and annotate digits by other writers. KGHA "
+    "also learned an embedding of views and labels, in which digits can be searched. Each held-out digit has 1 to 4 "
+    f"labels, and {TOP} labels are predicted. The model votes combines kernel ridge regression, votes of neighbors and "
+    "the plug-in rule for F1. The models r-mlr and r-kmlr are linear and kernel ridge regressions, averaged over views."
 )
 
 

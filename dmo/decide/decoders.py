@@ -174,7 +174,7 @@ class Calibration(ParameterObject):
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels. The class `Scores` describes its format.
+        Hierarchy of the labels, in the format that the class `Scores` describes.
 
     Examples
     --------
@@ -271,7 +271,7 @@ class PooledCalibration(ParameterObject):
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels. The class `Scores` describes its format.
+        Hierarchy of the labels, in the format that the class `Scores` describes.
 
     Examples
     --------
@@ -336,8 +336,8 @@ class PlugIn(ParameterObject):
         Number of samples for which the expected metric is maximized. A small number favors frequent labels, because
         rare labels may not occur in so few samples.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels. The class `Scores` describes its format. Guarantees of precision do not support a
-        hierarchy, because the ancestors added to a label set can be wrong.
+        Hierarchy of the labels, in the format that the class `Scores` describes. Guarantees of precision do not support
+        a hierarchy, because the ancestors added to a label set can be wrong.
 
     Notes
     -----

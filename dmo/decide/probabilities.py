@@ -71,7 +71,7 @@ class PooledProbabilities:
     mean: np.ndarray  # Mean of the held-out scores of each label, an array of shape (K, L).
     deviation: np.ndarray  # Standard deviation of the held-out scores of each label, of shape (K, L).
     rarity: np.ndarray  # Standardized log frequency phi of each label, of shape (L,).
-    seen: np.ndarray  # Whether any training sample has the label, of shape (L,).
+    seen: np.ndarray  # Boolean mask of the labels that occur in training samples.
     coefficients: np.ndarray  # Coefficients b, b' and b'' of each score matrix, then eta, theta and zeta.
     own: np.ndarray  # Slope a and offset c of each label, of shape (2, L).
     ordered: bool = False  # Whether the probability of a label always increases with its score.
@@ -187,7 +187,7 @@ class SoftmaxProbabilities:
     """Model of class probabilities: a softmax of scaled scores, which ranks classes like the scores."""
 
     scale: np.ndarray  # Positive factor on the scores, an array of shape (1,).
-    seen: np.ndarray  # Whether any training sample has the class, an array of shape (L,).
+    seen: np.ndarray  # Boolean mask of the classes that occur in training samples.
 
     @classmethod
     def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
@@ -355,7 +355,7 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
         ab = weight.sum(axis=0)
         weight *= x
         aa = weight.sum(axis=0) + _SLOPE_PRIOR
-        # Limit the steps to 1 to avoid overshooting. The slope has a lower bound. Compute the step of the offset for
+        # Limit Newton steps to 1 to avoid overshooting. The slope has a lower bound. Compute the step of the offset for
         # the new slope, so that the offset is optimal even if the slope is at its bound.
         moved = np.clip((ab * by_offset - bb * by_slope) / (aa * bb - ab**2), -1.0, 1.0)
         moved = np.maximum(moved, _SLOPE - 1 - slope)

@@ -111,8 +111,8 @@ class PlugInRule:
 
     size: int  # Number N of samples for which the expected F1 is maximized.
     frequency: np.ndarray  # Frequency of each label, an array of shape (L,).
-    predictions: np.ndarray  # Expected number of predictions of each label in N samples, of shape (L,).
-    precision: np.ndarray  # Expected precision of each label, of shape (L,).
+    predictions: np.ndarray  # Expected number of predictions of each label in N samples.
+    precision: np.ndarray  # Expected precision of each label, an array of shape (L,).
     mean_precision: float  # Expected mean of the precision over labels.
     mean_recall: float  # Expected mean of the recall over labels.
 
@@ -282,7 +282,7 @@ class SetRule:
     """Rule that predicts label sets: every label whose probability exceeds a threshold."""
 
     metric: str  # Name of the metric or guarantee.
-    threshold: np.ndarray  # Threshold of each label; empty for metrics whose threshold depends on the sample.
+    threshold: np.ndarray  # Threshold of each label, or an empty array if thresholds depend on the sample.
     # For guarantees: the fraction of the labels predicted for held-out samples that are correct.
     right: float | None = None
     empty: float | None = None  # For guarantees: the fraction of the held-out samples without predicted labels.

@@ -346,7 +346,7 @@ def _highest(S: np.ndarray, top: int) -> np.ndarray:
     """Select the `top` labels with the highest scores in every row of validated scores."""
     threshold = np.partition(S, -top, axis=1)[:, -top, None]
     reached = threshold <= S
-    if np.count_nonzero(reached) == top * len(S):  # There are no ties at the threshold.
+    if np.count_nonzero(reached) == top * len(S):  # No ties need to be resolved.
         return reached
     above, tied = threshold < S, threshold == S
     room = top - above.sum(axis=1, keepdims=True)
@@ -396,7 +396,7 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
 def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the F1 score of predicted labels, averaged over labels.
 
-    `f1_scores` computes this score together with the micro F1 score.
+    The function `f1_scores` computes macro and micro F1 scores together.
 
     Parameters
     ----------
@@ -423,7 +423,7 @@ def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
 def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the F1 score of predicted labels from counts pooled over labels.
 
-    `f1_scores` computes this score together with the macro F1 score.
+    The function `f1_scores` computes macro and micro F1 scores together.
 
     Parameters
     ----------
@@ -618,7 +618,7 @@ def _positives(
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the area under the ROC curve, averaged over labels with positive and negative samples.
 
-    `auc_scores` computes this area together with the micro AUC.
+    The function `auc_scores` computes the macro and the micro AUC together.
 
     Parameters
     ----------
@@ -645,7 +645,7 @@ def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the area under the ROC curve of all sample-label pairs, for labels with positive and negative samples.
 
-    `auc_scores` computes this area together with the macro AUC.
+    The function `auc_scores` computes the macro and the micro AUC together.
 
     Parameters
     ----------

@@ -86,8 +86,8 @@ OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg", "psp": "psp"}
 """Attributes of `TopScores`, by the name of the metric at k."""
 OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
 OF_LABEL_SETS |= {"f1-samples": _f1_samples}
-"""Metrics of label sets. With @k, a set contains the k labels with the highest scores. Without @k, it contains the
-labels with scores above 0."""
+"""Metrics of label sets. With @k, a label set contains the k labels with the highest scores. Without @k, a label set
+contains the labels with scores above 0."""
 OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
 """Attributes of `AnnotationScores`, by the name of the metric at k."""
 

@@ -300,7 +300,7 @@ def embedding_per_label(
         Z, Y = Z[some], Y[some]
     size = float(np.clip(1200 / len(Z), 3, 14))
     for ax, l in zip(panels, picked):
-        # Rasterize the dots, because many vector objects are slow. The gray is visible on a dark background too.
+        # Rasterize the dots, because many vector objects are slow. Gray dots are visible on dark backgrounds too.
         has = Y[:, l] == 1
         ax.scatter(Z[~has, 0], Z[~has, 1], s=size, color=GRAY, alpha=0.35, linewidths=0, rasterized=True)
         ax.scatter(Z[has, 0], Z[has, 1], s=1.5 * size, color="#2A8FD0", linewidths=0, rasterized=True)
@@ -562,7 +562,7 @@ _SORTED = 1 << 22
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute the mean probability and the label frequency in ten bins of probabilities, and the calibration error.
 
-    The calibration error is the mean absolute difference of both values, weighted by the bin sizes.
+    The calibration error is the mean absolute difference between probability and frequency, weighted by bin sizes.
     """
     # The expected calibration error is defined in Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated
     # probabilities using Bayesian binning", section 2.

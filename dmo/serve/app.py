@@ -191,10 +191,10 @@ class Limits:
 class Guard:
     """ASGI application that requires a token in the path of each request and enforces limits."""
 
-    # Requests are checked in this order. The host name must be an IP address, "localhost" or `host`. This prevents DNS
-    # rebinding, by which an attacker lets another domain name point to this server. The first part of the path must be
-    # the token, which is compared in constant time. Requests from pages of other origins are rejected. Finally, the
-    # limits are enforced.
+    # Requests are checked in this order. The host name must be an IP address, "localhost" or `host`. This check
+    # prevents DNS rebinding, by which an attacker lets another domain name point to this server. The first part of the
+    # path must be the token, which is compared in constant time. Requests from pages of other origins are rejected.
+    # Finally, the limits are enforced.
 
     app: Any  # Application that handles accepted requests.
     token: str  # Secret first part of all paths.

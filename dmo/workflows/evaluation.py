@@ -333,7 +333,7 @@ def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) 
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
-    """Compute metrics of label rankings and label sets, by their names in the JSON output."""
+    """Compute metrics of label rankings and label sets for the JSON output."""
     ranking, best = metrics.ranking_scores(Y, scores), metrics.top_scores(Y, scores, top)
     found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
     found |= {"ndcg": best.ndcg, "lrap": ranking.lrap}
@@ -350,7 +350,7 @@ def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str
 
 
 def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
-    """Compute metrics of label sets, by their names in the JSON output; empty if `sets` has no columns."""
+    """Compute metrics of label sets for the JSON output; the result is empty if `sets` has no columns."""
     if not sets.shape[1]:
         return {}
     chosen = metrics.set_scores(Y, sets)
@@ -360,7 +360,7 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Compute regression metrics, by their names in the JSON output."""
+    """Compute regression metrics for the JSON output."""
     found = metrics.regression_scores(Y, predictions)
     return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
 
@@ -379,7 +379,7 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
 
 
 def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any]:
-    """Count the evaluated training samples and the excluded samples, by their names in the JSON output."""
+    """Count the evaluated training samples and the excluded samples for the JSON output."""
     count = None if learned is None else int(learned.sum())
     which = None if learned is None or not count else "all" if count == len(learned) else "some"
     return {"training_samples": which, "learned_samples": count, "excluded_samples": excluded}
@@ -494,7 +494,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
-    """Compute metrics at k and AUC, by their names in the JSON output."""
+    """Compute metrics at k and AUC for the JSON output."""
     annotated = metrics.annotation_scores(Y, scores, top)
     positives, known = count_labels(Y)
     mixed = area and ((positives > 0) & (positives < known)).any()

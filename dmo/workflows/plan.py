@@ -54,7 +54,8 @@ _OTHERS = 4
 DRIVER, WORKER = 420 << 20, 380 << 20
 """Memory of the client process and of a worker in bytes after their imports, including 160 MiB for compiled loops."""
 _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
-"""Time in seconds per task in the scheduler and the client process, and per kernel entry and column of a product."""
+"""Time of a task in the scheduler and the client process, and time of one multiplication in a kernel product, both in
+seconds."""
 LARGEST = 4 << 30
 """Maximum memory of a recommended worker in bytes."""
 MOST_WORKERS = 4096
@@ -142,8 +143,9 @@ def copied_bytes(views: Mapping[str, Rows]) -> int:
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
     """Estimate the peak memory of the client process in bytes for kernels in tiles, including n x `columns` blocks."""
-    # The peak is the maximum of two stages. The estimate of bandwidths needs a sample of rows of the widest dense view,
-    # and their distances. The solver then needs `here` preconditioners and the columns from which one is computed.
+    # The peak memory of a fit is the maximum over two stages. The estimate of bandwidths needs a sample of rows of the
+    # widest dense view, and their distances. The solver then needs `here` preconditioners and the columns from which
+    # one preconditioner is computed.
     sampled = min(n, SAMPLE)
     return max(tall_bytes(n, columns) + basis_bytes(n) * (here + (here > 0)), 4 * sampled * (3 * widest + sampled))
 
