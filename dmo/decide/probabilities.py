@@ -85,10 +85,7 @@ class PooledProbabilities:
         entries: int = _MOST,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Fit the regression by maximum likelihood on at most `entries` sample-label pairs of random samples.
-
-        Each score matrix, `Y` and the weights `counts` have shape (n, L), and `keys` has shape (n,).
-        """
+        """Fit the regression by maximum likelihood on at most `entries` sample-label pairs of random samples."""
         frequency = label_frequency(Y, counts)
         n = len(Y) if counts is None else np.maximum(counts.sum(axis=0), 1)
         log_frequency = np.log(np.maximum(frequency, 0.5 / n))
@@ -375,10 +372,7 @@ _SMEAR = 0.05  # Scale of the logistic function by which a label near the thresh
 def learn_thresholds(
     probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarray | None = None, keys: np.ndarray | None = None
 ) -> np.ndarray:
-    """Learn the threshold of every label for micro F1.
-
-    `probabilities`, `Y` and the weights `counts` have shape (n, L), and `keys` has shape (n,).
-    """
+    """Learn the threshold of every label for micro F1."""
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
     Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]

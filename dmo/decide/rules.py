@@ -126,10 +126,7 @@ class PlugInRule:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Learn the rule from held-out probabilities by fixed-point iteration.
-
-        `probabilities`, `Y` and the weights `counts` have shape (n, L), and `keys` has shape (n,).
-        """
+        """Learn the rule from held-out probabilities by fixed-point iteration."""
         frequency, few = label_frequency(Y, counts), some_samples(Y, _MOST, counts, keys)
         probabilities, often = probabilities[few], row_counts(counts)
         n, L = probabilities.shape
@@ -297,10 +294,7 @@ class SetRule:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Learn the thresholds of a metric or guarantee from held-out probabilities.
-
-        `probabilities`, `Y` and the weights `counts` have shape (n, L), and `keys` has shape (n,).
-        """
+        """Learn the thresholds of a metric or guarantee from held-out probabilities."""
         if metric in OF_SAMPLES:
             return cls(metric, np.empty(0))
         if metric == "f1-micro":

@@ -1,8 +1,8 @@
 """Metrics of label scores, label sets and real-valued predictions, computed block by block.
 
-Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. Labels, predictions and scores have n rows
-and L columns. Counts are integers, so that the result does not depend on the block size. Metrics with the same name in
-scikit-learn have the same value, also for tied scores.
+Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. Labels, predictions and scores are dense
+or CSR matrices of shape (n, L), in memory or in a store. Counts are integers, so that the result does not depend on the
+block size. Metrics with the same name in scikit-learn have the same value, also for tied scores.
 """
 
 import lazy_loader

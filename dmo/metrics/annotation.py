@@ -258,18 +258,18 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike |
 
     The `top` labels with the highest scores are predicted for every sample. The mean precision P and the mean recall R
     are averages over the labels that occur in Y, and F1 = 2PR / (P + R). The precision of a label that is never
-    predicted is 0. N+ is the number of labels whose recall is above 0.
+    predicted is 0. N+ is the number of labels with recall above 0.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Label scores, which must not contain NaN.
+        Label scores without NaN.
     top : int, default=5
         Number of predicted labels per sample, from 1 to L.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -315,7 +315,7 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
     Parameters
     ----------
     S : ndarray of shape (n, L)
-        Label scores, which must not contain NaN. Of labels with equal scores, those with lower indices are selected.
+        Label scores without NaN. Of labels with equal scores, those with lower indices are selected.
     top : int
         Number of selected labels per row, from 1 to L.
 
@@ -362,11 +362,11 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     P : row source of shape (n, L)
-        Predicted labels, a dense or CSR matrix of 0 and 1.
+        Predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -396,14 +396,12 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
 def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the F1 score of predicted labels, averaged over labels.
 
-    The function `f1_scores` computes macro and micro F1 scores together.
-
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         True and predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -423,14 +421,12 @@ def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
 def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the F1 score of predicted labels from counts pooled over labels.
 
-    The function `f1_scores` computes macro and micro F1 scores together.
-
     Parameters
     ----------
     Y, P : row source of shape (n, L)
         True and predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -486,7 +482,7 @@ def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> floa
     Y, P : ndarray of shape (n, L)
         True and predicted labels, 0 or 1. Missing labels (NaN) are ignored.
     ancestors : ndarray of shape (E, 2)
-        Pairs of the column indices of a label and of one of its ancestors, as in `with_ancestors`.
+        Pairs of column indices, as in `with_ancestors`.
 
     Returns
     -------
@@ -519,11 +515,11 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Label scores, which must not contain NaN.
+        Label scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -618,14 +614,12 @@ def _positives(
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the area under the ROC curve, averaged over labels with positive and negative samples.
 
-    The function `auc_scores` computes the macro and the micro AUC together.
-
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         True labels, 0 or 1, and label scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -645,14 +639,12 @@ def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the area under the ROC curve of all sample-label pairs, for labels with positive and negative samples.
 
-    The function `auc_scores` computes the macro and the micro AUC together.
-
     Parameters
     ----------
     Y, S : row source of shape (n, L)
         True labels, 0 or 1, and label scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -679,7 +671,7 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Matrix of 0 and 1, for example 1 if user l likes item i. Missing values are not allowed.
+        Matrix of 0 and 1 without missing values. For example, 1 means that user l likes item i.
     S : row source of shape (n, L)
         Scores, which must not contain NaN.
     top : int, default=10
@@ -741,11 +733,11 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     P : row source of shape (n, L)
-        Predicted labels, a dense or CSR matrix of 0 and 1.
+        Predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -800,7 +792,7 @@ def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -
     Y, P : row source of shape (n, L)
         True and predicted labels, 0 or 1. Missing labels (NaN) are ignored.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -842,13 +834,13 @@ def precision_recall_curves(
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Label scores, which must not contain NaN.
+        Label scores without NaN.
     labels : sequence of int, default=None
         Column indices of the labels. By default, the curves of all labels are computed.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | 
     multilabel : bool
         Whether Y contains independent labels. False means a multiclass target.
     weights : ndarray of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------

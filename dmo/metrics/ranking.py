@@ -92,11 +92,11 @@ def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Label scores, which must not contain NaN.
+        Label scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -154,9 +154,9 @@ def top_scores(
     Parameters
     ----------
     Y : row source of shape (n, L)
-        True labels, a dense or CSR matrix of 0 and 1. Missing labels (NaN) are ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Label scores, which must not contain NaN.
+        Label scores without NaN.
     top : int, default=5
         Number k of labels per sample, from 1 to L.
     frequency : ndarray of shape (L,), default=None
@@ -166,7 +166,7 @@ def top_scores(
         Number of training samples, from which propensities are computed. By default, the number (or total weight) of
         the samples in Y is used.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
@@ -364,7 +364,7 @@ def regression_scores(
         Constant prediction of each target, such as its training mean, to which the relative RMSE refers. The default is
         the mean of Y.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. By default, all samples have equal weights.
+        Sample weights.
 
     Returns
     -------
