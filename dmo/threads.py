@@ -126,7 +126,7 @@ def single_blas(threads: int | None = None) -> Iterator[None]:
     The default of `threads` is the previous number of BLAS threads.
     """
     # Small factorizations and products are slower with two BLAS threads than with one, because the threads wait for
-    # each other in a busy loop. On a busy machine, they also wait for threads that are not scheduled.
+    # each other in a busy loop. On a busy machine, threads also wait for threads that are not scheduled.
     with given(thread_count(threads)), blas_limited(1):
         yield
 

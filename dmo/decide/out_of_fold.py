@@ -80,7 +80,7 @@ HELD_OUT_ROWS = 2000
 LEAST = 8
 """Minimum number of rows from which label sets and probabilities are learned by one fit on a part."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
-"""Up to `FEW_ROWS` rows, all rows are scored by cross-validation, with up to `_MOST_FOLDS` folds. A score of only a
+"""Up to `FEW_ROWS` rows, all rows are scored by cross-validation, with up to `_MOST_FOLDS` folds. Scores of only a
 random quarter of the rows would make the result depend on the order of the samples. The probabilities of `KGHA` then
 changed by 0.73 for 48 samples and by 0.15 for 1000. With cross-validation, they change by 0.10 and 0.01."""
 PASSED_ROWS, _RUN = 4096, 256

@@ -212,7 +212,7 @@ def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     # The raw score of a label without training samples is 0, which would rank the label above labels with negative
     # scores. The replacement score is finite because means and sorting must remain defined. All rows usually have the
     # same replacement score, so that the AUC of the label is 1/2. Only rows whose other scores are equally low have a
-    # lower replacement score. It depends only on the row, so that the block size does not affect the result.
+    # lower one. The replacement score depends only on its row, so that the block size does not matter.
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)

@@ -298,7 +298,7 @@ class Guard:
 class _Connection(H11Protocol):
     """Connection that is closed if no request arrives in time, or if a new connection exceeds the maximum number.
 
-    Without this class, uvicorn keeps idle connections forever, and `limit_concurrency` of them block new connections.
+    Without this class, uvicorn keeps idle connections forever, so that many idle connections block new connections.
     """
 
     def connection_made(self, transport: Any) -> None:

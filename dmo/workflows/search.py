@@ -22,8 +22,8 @@ from dmo.workflows.program import Session
 class Places:
     """Index of samples in an embedding, which is searched by the cosine similarity of centered rows."""
 
-    # A query first computes the similarities to all rows in float32, with an error far below 1e-4. Rows within 1e-4 of
-    # the best similarities are compared again in float64.
+    # A query first computes the similarities to all rows in float32, with an error far below 1e-4. For
+    # rows within 1e-4 of the best similarities, the similarity is computed again in float64.
 
     def __init__(self, Z: np.ndarray):
         self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)

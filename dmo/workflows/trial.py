@@ -362,8 +362,8 @@ def readers() -> Any:
     from multiprocessing.forkserver import ensure_running
 
     context = get_context("forkserver")
-    # The fork server imports pandas and scikit-learn (by `dmo.inputs`). Otherwise each reader would import them, which
-    # takes seconds and part of its memory.
+    # The fork server imports pandas and scikit-learn (by `dmo.inputs`). If each reader imported
+    # these packages, it would take seconds and part of the memory limit.
     context.set_forkserver_preload([__name__, "dmo.inputs"])
     ensure_running()
     return context
