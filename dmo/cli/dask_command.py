@@ -17,6 +17,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Pass all arguments of `dask dmo` to `dmo`."""
-    from dmo.cli.app import app
+    from dmo.cli.app import app  # Import lazily, because schedulers and workers need no commands.
 
     app(list(arguments), prog_name="dask dmo")

@@ -90,7 +90,7 @@ def suggestions(
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
     # samples selected before. Samples with answers are treated as labeled and are not selected again.
     from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
-    from dmo.inputs import Data
+    from dmo.inputs import Data  # Import lazily, because importing scikit-learn takes 2 s.
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -428,7 +428,7 @@ def update(
     # all answers.
     from sklearn.base import clone  # Import lazily, because `dmo update --help` needs no estimators.
 
-    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import estimators lazily.
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -491,7 +491,7 @@ def update(
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
     """Return a function that evaluates a model on test samples without the rows `seen`, or None if none remain."""
-    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import estimators lazily.
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
