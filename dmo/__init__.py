@@ -4,8 +4,8 @@ import lazy_loader
 
 from dmo.registry import REGISTRY
 
-# Schedulers and `dask` import this package and need no numerical code. Names are therefore loaded when they are used:
-# estimators from the registry, all others from `__init__.pyi`.
+# Dask schedulers and the `dask` command import this package but need no numerical code. Public names are therefore
+# imported on first use. The registry lists the estimators, and `__init__.pyi` lists all other names.
 _public, _, _declared = lazy_loader.attach_stub(__name__, __file__)
 __all__ = sorted({*_declared, *REGISTRY})
 del lazy_loader
@@ -16,9 +16,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on use; suggest a similar name if it is unknown."""
+    """Import a public name on first use, and suggest a similar name if the name is unknown."""
     if name == "__version__":
-        from importlib.metadata import version  # most of the time that this package takes to import
+        from importlib.metadata import version  # Import lazily, because this module is slow to import.
 
         return globals().setdefault(name, version("dmo-learn"))
     if name in REGISTRY:
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
     except AttributeError:
         if name.startswith("_"):
             raise
-    from dmo.errors import meant  # schedulers, which import this package, need no other module of it
+    from dmo.errors import meant  # Import lazily, because Dask schedulers do not need this module.
 
     near = meant(name, __all__)
     hint = "" if near is None else f"; did you mean dmo.{near}?"

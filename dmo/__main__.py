@@ -1,4 +1,4 @@
-"""`python -m dmo`: the `dmo` command."""
+"""Entry point of `python -m dmo`, which runs the `dmo` command."""
 
 from dmo.cli import main
 

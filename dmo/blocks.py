@@ -1,8 +1,7 @@
-"""Row blocks of arrays, and operations on n x k blocks.
+"""Functions that read rows of arrays, stores and other row sources into memory.
 
-A *row source* is any object with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
-Zarr array, a view of a feature store, or a `Subset` of one of these. The functions of this module read row sources into
-memory, in most cases through `rows`.
+A *row source* is any object with `shape`, `dtype` and row slicing, such as a NumPy array, a SciPy CSR matrix, a Dask
+array, a Zarr array, a view of a feature store, or a `Subset` of another row source.
 """
 
 from __future__ import annotations
@@ -22,49 +21,46 @@ from dmo.errors import UserError
 SINGLE = "x"
 """Name of the view if X is a single array."""
 APART = 100.0
-"""Ratio of column sizes above which the columns of a view are scaled automatically."""
+"""Ratio of the largest to the smallest column scale above which the columns of a view are scaled automatically."""
 MOSTLY = 2 / 3
-"""Fraction of zeros above which a column or a view counts as mostly zeros."""
+"""Fraction of zeros above which a column or a view is treated as mostly zero."""
 _FIRST = 256
-"""Number of first rows that determine the ratio of column sizes.
-
-Most fits need no scaling, and this decision should not read further chunks.
-"""
+"""Number of first rows from which column scales are estimated, so that only the first chunk of a store is read."""
 
 
 class RowSource(Protocol):
-    """Samples x columns that are read by rows: NumPy, SciPy sparse, pandas, dask, Zarr, xarray, or a stored view."""
+    """Protocol of objects that are read by rows, such as NumPy, SciPy, pandas, Dask, Zarr and xarray objects."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Number of samples and columns."""
+        """Number of samples, and number of columns."""
 
     def __getitem__(self, where: Any, /) -> Any: ...
 
 
 class Rows(RowSource, Protocol):
-    """A row source of shape n x d whose entries have one type; it is read by row slices."""
+    """Protocol of row sources with two dimensions and a single data type."""
 
     @property
     def dtype(self) -> Any:
-        """Type of the entries."""
+        """Data type of the entries."""
 
 
 class ByRows:
-    """The base class of the row sources in this package."""
+    """Base class of the row sources in this package."""
 
     def __len__(self: RowSource) -> int:
         return self.shape[0]  # type: ignore[no-any-return]
 
 
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
-"""Rows in memory."""
-_REST = 1 << 28  # maximum bytes of a chunk that are kept for the next block
+"""Dense or sparse rows in memory."""
+_REST = 1 << 28  # Maximum size in bytes of the remaining rows of a chunk that are kept for the next block.
 _CELLS = 1 << 20
-"""Number of entries in a block of labels."""
+"""Maximum number of entries in a block of labels."""
 _PACKED = 1 << 16
-"""Size in bytes up to which a matrix is never converted to CSR: the saving would be too small to matter."""
-_MANY, _BITS = 1 << 16, 512  # number of row indices from which they are stored as bits; bits per group
+"""Size in bytes up to which a matrix is not converted to CSR, because the saving would be negligible."""
+_MANY, _BITS = 1 << 16, 512  # Minimum number of row indices that are stored as bits, and number of bits per group.
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -75,10 +71,7 @@ def row_blocks(n: int, size: int) -> list[slice]:
 
 
 class RowMask(ByRows):
-    """Ascending row indices, stored and sent as one bit per candidate row; it is read like an array of indices.
-
-    index (m,)
-    """
+    """Array of ascending row indices that is stored as one bit per candidate row to save memory."""
 
     def __init__(self, index: np.ndarray):
         bits = np.zeros(-(-(int(index[-1]) + 1) // _BITS) * _BITS, bool)
@@ -99,7 +92,7 @@ class RowMask(ByRows):
         index = np.asarray(where)
         groups, own = np.unique(np.searchsorted(self._before, index, "right") - 1, return_inverse=True)
         counts = self._before[groups + 1] - self._before[groups]
-        starts = np.cumsum(counts) - counts - self._before[groups]  # offsets of the groups in `found`
+        starts = np.cumsum(counts) - counts - self._before[groups]  # Offset of each group in `found`.
         found = np.flatnonzero(np.unpackbits(self._bits[groups]))[starts[own] + index]
         return groups[found // _BITS] * _BITS + found % _BITS
 
@@ -109,15 +102,12 @@ class RowMask(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class Subset(ByRows):
-    """Selected rows of a row source, in the order of `index`; other rows are not read.
+    """Row source that consists of selected rows of another row source, in the order of `index`."""
 
-    source (n, d); index (m,)
-    """
+    # To read a slice, each chunk of the source with selected rows is read once, one chunk at a time.
 
-    # A slice reads each chunk of the source that it touches once, one chunk at a time.
-
-    source: Rows  # (n, d): anything with `shape`, `dtype` and row slices
-    index: np.ndarray | RowMask  # (m,): row indices in 0..n-1, in any order, possibly repeated
+    source: Rows  # Row source from which rows are selected.
+    index: np.ndarray | RowMask  # Row indices in any order, possibly with duplicates.
 
     def __post_init__(self) -> None:
         if isinstance(self.index, RowMask):
@@ -136,12 +126,12 @@ class Subset(ByRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (m, d)."""
+        """Number of selected rows, and number of columns."""
         return len(self.index), self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the entries of the source."""
+        """Data type of the entries of the source."""
         return self.source.dtype
 
     def __getitem__(self, where: slice) -> Block:
@@ -151,7 +141,7 @@ class Subset(ByRows):
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
-        kept = getattr(source, "kept", None)  # rows in memory, because they are read many times
+        kept = getattr(source, "kept", None)  # Some sources keep their rows in memory, because they are read often.
         source = source if kept is None else kept
         if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
             return source[picked]
@@ -159,40 +149,34 @@ class Subset(ByRows):
 
 
 def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
-    """Store many ascending row indices as bits, which several row sources can share; return others unchanged.
-
-    index (m,)
-    """
+    """Convert a long array of ascending row indices to a `RowMask`; return other arrays unchanged."""
     return RowMask(index) if len(index) >= _MANY and (index[1:] > index[:-1]).all() else index
 
 
 @dataclass(frozen=True, eq=False)
 class RowsOf(ByRows):
-    """A row source that reads another one, to describe or transform its rows.
+    """Base class of row sources that describe or transform the rows of another row source."""
 
-    source (n, d)
-    """
-
-    source: Rows  # (n, d): the source that is read
+    source: Rows  # Row source that is read.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (n, d)."""
+        """Number of rows and columns of the source."""
         return self.source.shape[0], self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the entries of the source."""
+        """Data type of the entries of the source."""
         return self.source.dtype
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions, always 2."""
+        """Number of dimensions, which is always 2."""
         return 2
 
     @property
     def chunks(self) -> Any:
-        """Chunks of the source, or None."""
+        """Chunk sizes of the source, or None if it has no chunks."""
         return getattr(self.source, "chunks", None)
 
     def __getitem__(self, where: slice) -> Block:
@@ -201,19 +185,13 @@ class RowsOf(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class PartialRows(RowsOf):
-    """A row source with missing samples; the rows that it returns for them have no meaning.
+    """Row source in which some samples are missing; the contents of their rows have no meaning."""
 
-    source (n, d); present (n,)
-    """
-
-    present: np.ndarray  # (n,): mask of the samples that are not missing
+    present: np.ndarray  # Mask of the samples that are not missing.
 
 
 def presence(source: Rows) -> np.ndarray | None:
-    """Return the mask of the samples that a row source has, or None if it has all of them.
-
-    source (n, d) -> (n,)
-    """
+    """Return a mask of the samples that a row source contains, or None if no samples are missing."""
     if isinstance(source, Subset):
         inner = presence(source.source)
         some = None if inner is None else inner[np.asarray(source.index)]
@@ -223,7 +201,7 @@ def presence(source: Rows) -> np.ndarray | None:
 
 
 def _gather(source: Rows, picked: np.ndarray) -> Block:
-    """Read the rows `picked` of a source that supports only slices: chunk by chunk, then in the requested order."""
+    """Read the rows `picked` from a source that supports only slices, one chunk at a time."""
     order = np.argsort(picked, kind="stable")
     rising = picked[order]
     parts = []
@@ -234,7 +212,7 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
 
 
 def _chunk_rows(source: Rows) -> int:
-    """Return the rows per chunk of a Zarr or dask array, or per block of a stored view; 1024 for other sources."""
+    """Return the number of rows per chunk of an array or per block of a stored view; 1024 for other sources."""
     chunks = getattr(source, "chunks", None)
     if not chunks:
         return int(getattr(source, "block", 1024))
@@ -242,16 +220,16 @@ def _chunk_rows(source: Rows) -> int:
 
 
 def _chunk_end(source: Rows, row: int) -> int:
-    """Return the end of the chunk that contains a row if it is known, and `row + 1` if rows are not in chunk order."""
+    """Return the end of the chunk that contains a row, or `row + 1` if the rows are not in the order of chunks."""
     if isinstance(source, Subset):
         first = int(source.index[row : row + 1][0])
         last = _chunk_end(source.source, first)
-        index = source.index[row : row + last - first]  # at most this many ascending rows are in the chunk
+        index = source.index[row : row + last - first]  # Later ascending rows are in other chunks.
         later = index >= last
         count = int(np.argmax(later)) if later.any() else len(index)
         return row + count if (np.diff(index[:count]) > 0).all() else row + 1
     chunks = getattr(source, "chunks", None)
-    if chunks and not isinstance(chunks[0], int):  # dask chunks may have unequal sizes
+    if chunks and not isinstance(chunks[0], int):  # Chunks of Dask arrays can differ in size.
         edges = np.cumsum(chunks[0])
         return int(edges[np.searchsorted(edges, row, side="right")])
     size = _chunk_rows(source) if chunks or hasattr(source, "block") else 1
@@ -259,13 +237,10 @@ def _chunk_end(source: Rows, row: int) -> int:
 
 
 class InOrder:
-    """A row source whose blocks are read in order; each chunk is read once, even if two blocks share it.
+    """Reader of successive blocks of a row source, which reads each chunk once even if two blocks share it."""
 
-    source (n, d)
-    """
-
-    # Each thread keeps the remaining rows of the last chunk that it read, up to `_REST` bytes. Blocks may also be read
-    # in another order.
+    # Each thread keeps the remaining rows of the last chunk that it read, up to a maximum size. Blocks can also be read
+    # in another order, but then chunks are read repeatedly.
 
     def __init__(self, source: Rows):
         self.source = source
@@ -290,44 +265,44 @@ class InOrder:
         block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
-        # Copy the rest if it is the smaller part, because a view would keep the whole block in memory.
+        # Copy the remaining rows if they are few, because a view would keep the whole block in memory.
         rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
 
 
 def _whole_bytes(block: Any) -> float:
-    """Return the bytes of the array of which a block is a view; infinity for a CSR block, which is not a view."""
+    """Return the size in bytes of the array of which a block is a view, or infinity for CSR blocks."""
     return getattr(getattr(block, "base", None), "nbytes", math.inf)
 
 
 def byte_count(block: Any) -> int:
-    """Return the memory of a dense or CSR row block in bytes."""
+    """Return the size of a dense or CSR block in bytes."""
     parts = (block.data, block.indices, block.indptr) if scipy.sparse.issparse(block) else (block,)
     return sum(part.nbytes for part in parts)
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Concatenate row blocks, all dense or all CSR, vertically."""
+    """Concatenate blocks of rows, which must be all dense or all CSR."""
     if len(parts) == 1:
         return parts[0]
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 def dense(block: Any) -> np.ndarray:
-    """Convert a row block to a NumPy array."""
+    """Convert a dense or sparse block of rows to a NumPy array."""
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
 
 
 def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
-    """Check whether CSR needs less memory than an array; False for small matrices."""
+    """Return whether CSR format saves a relevant amount of memory compared to a dense array."""
     size, index = np.dtype(dtype).itemsize, 4 if max(stored, *shape) < 1 << 31 else 8
     whole = math.prod(shape) * size
     return whole > _PACKED and stored * (size + index) + (shape[0] + 1) * index < whole
 
 
 def compressed(values: np.ndarray) -> scipy.sparse.csr_array:
-    """Convert an array to CSR several times as fast as SciPy does."""
+    """Convert an array to CSR, several times as fast as SciPy."""
     values = np.ascontiguousarray(values)
     m, L = values.shape
     places = np.flatnonzero(values != 0)
@@ -336,7 +311,7 @@ def compressed(values: np.ndarray) -> scipy.sparse.csr_array:
 
 
 def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: Any) -> Block:
-    """Join row blocks that have `stored` nonzero entries in total: as CSR if that is smaller, otherwise as an array."""
+    """Join blocks of rows with `stored` nonzero entries in total to a CSR matrix or an array, whichever is smaller."""
     start = 0
     if not is_smaller_sparse(shape, stored, dtype):
         out = np.empty(shape, dtype)
@@ -344,7 +319,7 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
             out[start : start + block.shape[0]] = dense(block)
             start += block.shape[0]
         return out
-    # Allocate the arrays once, because stacking blocks would hold every entry twice.
+    # Allocate the arrays once, because stacking all blocks at the end would need twice the memory.
     index = np.int32 if max(stored, *shape) < 1 << 31 else np.int64
     data, indices, indptr = np.empty(stored, dtype), np.empty(stored, index), np.zeros(shape[0] + 1, index)
     for block in blocks:
@@ -372,12 +347,12 @@ def packed(Y: Any) -> Block:
 
 
 def cell_blocks(shape: Sequence[int]) -> list[slice]:
-    """Split the rows of a matrix into blocks of a bounded number of cells."""
+    """Split the rows of a matrix into blocks with a limited number of entries."""
     return row_blocks(shape[0], max(1, _CELLS // max(1, shape[1])))
 
 
 def filled(Y: Any, value: float = 0.0) -> Any:
-    """Replace unknown entries (NaN) of a matrix; labels without such entries are returned unchanged."""
+    """Replace missing values (NaN) of a matrix by `value`; matrices of integers are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y
     if scipy.sparse.issparse(Y):
@@ -387,9 +362,9 @@ def filled(Y: Any, value: float = 0.0) -> Any:
 
 
 def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
-    """Sum every label over its known entries, count these, and count the samples without a known label.
+    """Compute the sum and the number of the known values of each label, and the number of samples without any.
 
-    -> sums, counts (L,)
+    Known values are those that are not NaN.
     """
     sums, counts, unlabeled = np.zeros(Y.shape[1]), np.full(Y.shape[1], Y.shape[0]), 0
     for where in cell_blocks(Y.shape):
@@ -405,12 +380,9 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
-    """Read a sample of the rows of a source that will be read completely later.
-
-    source (n, d); index (m,) -> (m, d)
-    """
-    # A source with a method `sample` reads only these rows and may leave checks to the later reading. For other
-    # sources, every chunk that contains some of the rows is read once.
+    """Read the rows at `index` of a source that will be read completely later."""
+    # Sources with a method `sample` read only these rows and can postpone checks until all rows are read. For other
+    # sources, every chunk that contains some of these rows is read once.
     if isinstance(source, Subset):
         inner = source.index[index]
         order = np.argsort(inner, kind="stable")
@@ -421,12 +393,9 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
 
 
 def rows(source: Rows, where: slice | None = None) -> Block:
-    """Read rows of a row source into memory; the result may share memory with it, so copy it before writing to it.
-
-    source (n, d)
-    """
+    """Read rows of a row source into memory; the result must not be modified, because it can be a view."""
     if where is None and type(source) in (np.ndarray, scipy.sparse.csr_array):
-        return source  # return the same object, which `Memory.name` recognizes
+        return source  # Return the same object, for which `Memory` caches a hash.
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
@@ -436,10 +405,7 @@ def rows(source: Rows, where: slice | None = None) -> Block:
 
 
 def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
-    """Return the source behind nested subsets and row wrappers, and the indices of the rows that are read from it.
-
-    source (m, d) -> source (n, d); index (m,)
-    """
+    """Return the innermost source of nested subsets and wrappers, and the indices of the rows that they select."""
     index: np.ndarray | None = None
     while isinstance(source, Subset | RowsOf):
         if isinstance(source, Subset):
@@ -449,10 +415,7 @@ def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
 
 
 def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Read entries of some rows and columns; chunks without such entries are not read.
-
-    source (n, d); down (k,); across (l,) -> (k, l)
-    """
+    """Read the entries in the rows `down` and the columns `across`; chunks without such entries are not read."""
     given: Any = source
     first, second, chunks = _span(down), _span(across), getattr(source, "chunks", None)
     by_rows = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
@@ -470,39 +433,36 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
 
 def crossed(source: Rows, others: Rows) -> np.ndarray:
-    """Read rows of a kernel matrix in the columns of other samples; the result is square if the samples are the same.
-
-    source (m, n); others (k, n) -> (m, k)
-    """
+    """Read the entries of a kernel matrix between the samples of two subsets of its rows."""
     (kernel, own), (_, columns) = numbered(source), numbered(others)
     every = np.arange(kernel.shape[1])
     return entries(kernel, every if own is None else own, every if columns is None else columns)
 
 
 def _span(index: np.ndarray) -> Any:
-    """Convert consecutive indices to a slice."""
+    """Convert consecutive indices to a slice; return other indices unchanged."""
     if len(index) and (np.diff(index) == 1).all():
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
 
 
 def _chunk_runs(index: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Group indices by the chunk that contains them; yield the positions of the indices and the indices."""
+    """Group indices by the chunk that contains them; yield the positions and the indices of each group."""
     order = np.argsort(index, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(index[order] // size)) + 1):
         yield places, index[places]
 
 
 def double(block: Any) -> Any:
-    """Convert numbers of any type (big-endian, integer, half precision) to float64 in native byte order.
-
-    All values except the largest integers are represented exactly.
-    """
+    """Convert numbers of any type to float64, which represents all values except very large integers exactly."""
     return block.astype(np.float64, copy=False) if scipy.sparse.issparse(block) else np.asarray(block, np.float64)
 
 
 def _computed(block: Any) -> Any:
-    """Compute a dask array with local threads, or one thread in a task; use its cluster if it is persisted there."""
+    """Compute a Dask array in local threads, or in the current thread of a Dask task.
+
+    An array that is persisted on a cluster is computed there.
+    """
     try:
         return block.compute(scheduler="sync" if in_task() else "threads")
     except ValueError as error:
@@ -512,7 +472,7 @@ def _computed(block: Any) -> Any:
 
 
 def in_task() -> bool:
-    """Check if this code runs in a task on a worker, which has one thread for it."""
+    """Return whether this code runs in a task on a Dask worker."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker
@@ -525,18 +485,15 @@ def in_task() -> bool:
 
 
 def iterate(source: Rows, size: int) -> Iterator[tuple[slice, Block]]:
-    """Read a row source block by block, in order.
-
-    source (n, d)
-    """
+    """Iterate over blocks of `size` rows; yield the slice and the rows of each block."""
     for where in row_blocks(source.shape[0], size):
         yield where, rows(source, where)
 
 
 def spread(source: Rows, weights: np.ndarray | None = None) -> tuple[float, bool]:
-    """Compute the ratio of the largest to the smallest column size of the first rows, and whether most entries are 0.
+    """Compute the ratio of the largest to the smallest column scale, and whether most entries are 0.
 
-    source (n, d); weights (n,)
+    Only the first rows are used. The scale of a column is its standard deviation, or its size if it is mostly zero.
     """
     block: Any = sampled(source, np.arange(min(_FIRST, source.shape[0])))
     d = block.shape[1]
@@ -569,28 +526,25 @@ def spread(source: Rows, weights: np.ndarray | None = None) -> tuple[float, bool
 
 
 def rounding(n: float, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return the standard deviation that floating-point error can cause in a constant column (as StandardScaler)."""
+    """Compute the standard deviation that floating-point error can cause in a constant column, as in StandardScaler."""
     eps = np.finfo(np.float64).eps
     return np.sqrt(n * eps * deviation**2 + (n * mean * eps) ** 2)
 
 
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
-    """Compute the median of values that are repeated according to their weights.
-
-    values, weights (n,)
-    """
+    """Compute the weighted median of values."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     half = reached[-1] / 2
-    # Average the first value at which half of the weight is reached and the first at which it is exceeded.
+    # Average two values: the first at which half of the weight is reached, and the first at which it is exceeded.
     at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
     return float(values[order[at]].astype(np.float64).mean())
 
 
 def spaced_rows(n: int, most: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Choose at most `most` evenly spaced rows of n, and their weights; integer weights count as repeated rows.
+    """Choose at most `most` evenly spaced rows, and return their indices and weights.
 
-    weights (n,) -> (m,); (m,)
+    A row with an integer weight is treated as that number of equal rows.
     """
     whole = weights is not None and bool((weights == np.rint(weights)).all())
     count = int(weights.sum()) if weights is not None and whole else n

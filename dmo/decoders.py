@@ -1,7 +1,7 @@
 """Decoders that turn label scores into predicted labels, learned from out-of-fold or leave-one-out scores.
 
-A fit that has such scores of its training samples uses them to learn the probability of each label, and the threshold
-above which the label is predicted. Test samples are never used. A decoder that is passed to an estimator, such as
+From the scores of training samples, a decoder learns the probability of each label and the threshold above which the
+label is predicted. A decoder never uses test samples. A decoder that is passed to an estimator, such as
 `MultiViewRidge(decoder=PlugIn())`, also determines how labels are ranked.
 """
 

@@ -1,7 +1,7 @@
-"""Arrays of other libraries and devices, through the Python array API standard.
+"""Support for arrays of other libraries and devices by the Python array API standard.
 
-CuPy, torch, JAX and others are recognized by their namespace (`array_api_compat`), never by name. NumPy arrays use
-NumPy code, because its compiled loops work in place and are several times as fast on a CPU.
+`array_api_compat` recognizes arrays of CuPy, PyTorch, JAX and other libraries. NumPy arrays have their own code paths
+with compiled in-place loops, which are several times as fast on a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dmo.errors import UserError
 
 
 def foreign(array: Any) -> Any:
-    """Return the namespace of an array that is not a NumPy array, otherwise None."""
+    """Return the array API namespace of an array of another library than NumPy, or None for all other arrays."""
     if isinstance(array, np.ndarray) or scipy.sparse.issparse(array) or not array_api_compat.is_array_api_obj(array):
         return None
     lazy = array_api_compat.is_dask_array(array) or array_api_compat.is_pydata_sparse_array(array)
@@ -26,7 +26,7 @@ def foreign(array: Any) -> Any:
 
 
 def placed(array: Any, other: Any) -> Any:
-    """Copy a NumPy array to the library and device of another array."""
+    """Copy a NumPy array to the library and the device of the array `other`."""
     space = foreign(other)
     if space is None or not isinstance(array, np.ndarray):
         return array
@@ -34,24 +34,24 @@ def placed(array: Any, other: Any) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """Convert an array to NumPy."""
+    """Convert an array of any library to a NumPy array."""
     if foreign(array) is None:
         return array
     try:
         return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError, ValueError):  # the array is not in host memory
+    except (BufferError, RuntimeError, TypeError, ValueError):  # NumPy cannot access the memory of other devices.
         return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 
 def moved(block: Any) -> Any:
-    """Copy dense rows to the device in the setting `dmo.device`: "torch:cuda", "cupy", or a module and its device."""
+    """Copy a dense block to the library and device in the setting `dmo.device`, such as "torch:cuda" or "cupy"."""
     wanted = dask.config.get("dmo.device", None)
     if wanted is None or not isinstance(block, np.ndarray):
         return block
     module, _, device = str(wanted).partition(":")
     try:
         library = importlib.import_module(module)
-        # torch does not support uint16, and CuPy and others do not support half precision.
+        # PyTorch does not support uint16, and CuPy and other libraries do not support half precision.
         if block.dtype.kind != "f" or block.dtype.itemsize < 4:
             block = block.astype(np.float32 if block.dtype.itemsize <= 2 else np.float64)
         found = library.asarray(np.ascontiguousarray(block))

@@ -1,4 +1,4 @@
-"""The base class of errors that users can fix, and helpers for readable messages."""
+"""Base class of errors that users can fix, and functions for readable error messages."""
 
 import re
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ _HIDDEN = re.compile(
 
 
 class UserError(ValueError):
-    """Error caused by invalid arguments, files or stores; the message names the problem, the value and a fix.
+    """Error caused by invalid arguments, files or stores.
 
-    It is a ValueError, as scikit-learn requires. Every other exception is a bug or a failure of the machine;
-    `dmo.workflows.program` distinguishes them.
+    The message names the problem, the invalid value and a fix. The class is a subclass of ValueError, as scikit-learn
+    requires for invalid arguments. Other exceptions indicate a bug or a failure of the machine.
 
     Examples
     --------
@@ -27,18 +27,18 @@ class UserError(ValueError):
 
 
 class TooFewSamples(UserError):
-    """Error for too few samples, or too few samples per label; a subset may lack labels that occur in the full data."""
+    """Error for too few samples or too few samples per label, which can occur in a fold but not in all the data."""
 
 
 def visible(text: str) -> str:
-    """Escape control characters, changes of text direction and invalid characters in text of third parties."""
-    # A terminal executes control characters: a label could clear the screen, set its title or hide adjacent text. XML
-    # does not allow control characters. Line feeds and tabs are kept.
+    """Escape control characters, direction marks and invalid characters in text of third parties."""
+    # Terminals execute control characters: a label could clear the screen, change the window title or hide text. XML
+    # does not allow control characters. Line feeds and tabs are harmless and remain unchanged.
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def amount(size: float) -> str:
-    """Format a number of bytes with a unit."""
+    """Format a number of bytes with a unit such as MiB."""
     if size < 1024:
         return f"{size:.0f} bytes"
     for unit in ("KiB", "MiB", "GiB"):
@@ -49,10 +49,7 @@ def amount(size: float) -> str:
 
 
 ENGINES = {"exact": "Exact", "nystrom": "Nystrom", "meka": "Meka", "best": "BestLowRank", "krylov": "Krylov"}
-"""Class for each name of an `approximation`, created with its defaults.
-
-Options without a name select the first class that has all of them; the name "exact" is kept as it is.
-"""
+"""Class names of engines by the values of the parameter `approximation`."""
 
 
 _SYNONYMS = {
@@ -72,11 +69,11 @@ _SYNONYMS = {
     **dict.fromkeys(("check", "audit"), ("verify",)),
     **dict.fromkeys(("plot", "html", "page"), ("report",)),
 }
-"""Names from other software, in lower case without separators -> names in dmo, of which the first known one counts."""
+"""Names from other software, in lower case and without separators, with the corresponding names in dmo."""
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """Find the known name that a user probably meant by an unknown one."""
+    """Find the known name that a user probably meant by an unknown name."""
     names, plain = {name.lower(): name for name in known}, word.lower().replace("-", "").replace("_", "")
     found = [name for name in _SYNONYMS.get(plain, ()) if name in names] or get_close_matches(plain, names, 1)
     return names[found[0]] if found else None
@@ -84,12 +81,12 @@ def meant(word: str, known: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class SavedLocation:
-    """Path or URL in a parameter of a saved model; dmo never opens it, as the model may come from a third party."""
+    """Path or URL from a saved model, which dmo never opens because the model may come from a third party."""
 
     text: str
 
     def refused(self, parameter: str, again: str = "with set_params, and fit") -> UserError:
-        """Return the error for work that would have to open this location; `again` describes how to pass it again."""
+        """Create the error for an attempt to open the location; `again` describes how to pass the location again."""
         return UserError(
             f"{parameter} = {self.text!r} was loaded with a saved model or store, and dmo opens no path or URL that "
             f"comes from them; if you trust it, pass it again {again}"

@@ -1,4 +1,4 @@
-"""Digests of values in memory, of row sources and of files (SHA-256), and 64-bit hashes of rows and samples."""
+"""SHA-256 hashes of values, row sources and files, and 64-bit hashes of rows and samples."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ import scipy
 
 from dmo.blocks import RowMask, Rows, Subset, iterate, numbered, presence, row_blocks
 
-_BLOCK = 8192  # rows per read
-_STRIP = 1 << 15  # entries per hashing step, as 64-bit integers that fit in the cache
+_BLOCK = 8192  # Number of rows that are read at the same time.
+_STRIP = 1 << 15  # Number of 64-bit integers that are hashed at the same time and fit in the processor cache.
 
 
 def file_digest(file: BinaryIO) -> str:
-    """Compute the SHA-256 of an open file from its current position to its end."""
+    """Compute the SHA-256 hash of an open file from its current position to its end."""
     return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
 def fingerprint(source: Rows) -> str:
-    """Compute a fingerprint of the contents of a row source that does not depend on its container.
-
-    source (n, d)
-    """
-    # A source with `contents` is not read, nor is a subset of it. `contents` of a stored view is a digest of its
-    # checksums, so its fingerprint differs from that of an array with equal values.
+    """Compute a hash of the contents of a row source, which is the same for an array and a file with equal rows."""
+    # Stored views, which have the attribute `contents`, and subsets of them are not read. Their hash is computed from
+    # the checksums of the store. It therefore differs from the hash of an array with equal rows.
     known = _contents(source)
     if known is not None:
         return digest(known)[:16]
@@ -39,7 +36,7 @@ def fingerprint(source: Rows) -> str:
 
 
 def _contents(source: Rows) -> str | None:
-    if getattr(source, "kept", None) is not None:  # rows of another source, already read into memory
+    if getattr(source, "kept", None) is not None:  # The rows were read from another source into memory.
         return _contents(source.source)  # type: ignore[attr-defined]
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)
@@ -49,11 +46,10 @@ def _contents(source: Rows) -> str | None:
 
 
 def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
-    """Hash every row of a source as float32, or with all bits if `exact`.
+    """Hash every row of a source to a 64-bit integer, after rounding to float32 unless `exact` is true.
 
-    source (n, d) -> (n,), uint64; 0 for missing rows
+    Missing rows have the hash 0. Sparse and dense rows with equal values have equal hashes.
     """
-    # Sparse and dense rows of equal values have equal hashes.
     present, found = presence(source), np.empty(source.shape[0], np.uint64)
     for where, block in iterate(source, _BLOCK):
         found[where] = _block_hashes(block, exact)
@@ -61,10 +57,7 @@ def row_hashes(source: Rows, exact: bool = False) -> np.ndarray:
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Scramble 64-bit integers by the finalizer of splitmix64, a bijection that maps 0 to 0.
-
-    values (n,) -> (n,), uint64
-    """
+    """Hash 64-bit integers by the finalizer of SplitMix64, a bijection that maps 0 to 0."""
     found = np.asarray(values).astype(np.uint64)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -72,7 +65,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _block_hashes(block: Any, exact: bool) -> np.ndarray:
-    """Sum the mixed bits of each row's values, multiplied by an odd number per column, modulo 2^64."""
+    """Hash each row of a block: the sum of its hashed values, multiplied by an odd number per column, modulo 2^64."""
     n, d = block.shape
     factors = mixed(np.arange(1, d + 1)) | np.uint64(1)
     found = np.zeros(n, np.uint64)
@@ -89,7 +82,7 @@ def _block_hashes(block: Any, exact: bool) -> np.ndarray:
 
 
 def _spread(values: Any, exact: bool) -> np.ndarray:
-    """Mix the bits of numbers into 64-bit integers, because small integers differ in few bits as floats."""
+    """Hash numbers to 64-bit integers, because the floating-point formats of small integers differ in few bits."""
     found = _bits(values, exact).astype(np.uint64)
     found *= np.uint64(0x9E3779B97F4A7C15)
     found ^= found >> np.uint64(32)
@@ -97,28 +90,25 @@ def _spread(values: Any, exact: bool) -> np.ndarray:
 
 
 def _bits(values: Any, exact: bool) -> np.ndarray:
-    """Return the bits of float32, or if `exact` of float64 or 64-bit integers; NaN and zero have one pattern each."""
+    """Return numbers as the bits of float32, or of 64-bit types if `exact` is true; NaN and 0 have unique bits."""
     values = np.asarray(values)
     if exact and values.dtype.kind in "biu":
         return values.astype(np.int64).view(np.uint64)
-    with np.errstate(over="ignore"):  # as float32, large numbers are infinite
-        floats = np.ascontiguousarray(values, np.float64 if exact else np.float32) + 0  # -0 becomes 0
+    with np.errstate(over="ignore"):  # Large numbers become infinite in float32.
+        floats = np.ascontiguousarray(values, np.float64 if exact else np.float32) + 0  # Convert -0 to 0.
     floats[np.isnan(floats)] = np.nan
     return floats.view(np.uint64 if exact else np.uint32)
 
 
 def digest(*parts: Any) -> str:
-    """Compute the SHA-256 of values in memory."""
+    """Compute the SHA-256 hash of arrays, numbers, strings and nested sequences of them."""
     found = hashlib.sha256()
     _feed(found, parts)
     return found.hexdigest()
 
 
 def id_keys(ids: Iterable[str]) -> np.ndarray:
-    """Hash the names of samples.
-
-    -> (n,), uint64
-    """
+    """Hash the names of samples to 64-bit integers."""
     found = bytearray()
     for name in ids:
         found += hashlib.blake2b(name.encode(), digest_size=8).digest()
@@ -126,9 +116,9 @@ def id_keys(ids: Iterable[str]) -> np.ndarray:
 
 
 def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
-    """Identify the rows of stored views by a digest of the store plus the row index; return None for other views.
+    """Compute 64-bit keys of the rows of stored views from a hash of the store and the row indices.
 
-    views (n, d) -> (n,), uint64
+    Return None for views that are not stored.
     """
     found = [numbered(source) for source in views.values()]
     contents = [known for source, _ in found if isinstance(known := getattr(source, "contents", None), str)]
@@ -141,10 +131,7 @@ def stored_keys(views: Mapping[str, Rows]) -> np.ndarray | None:
 
 
 def marked_keys(keys: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Mark the keys that are elements of the sorted array `ordered`.
-
-    keys (m,); ordered (n,) -> (m,), bool
-    """
+    """Return a mask of the keys that are elements of the sorted array `ordered`."""
     if not len(ordered):
         return np.zeros(len(keys), bool)
     places = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
@@ -152,10 +139,7 @@ def marked_keys(keys: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def joined_keys(*parts: np.ndarray | None) -> np.ndarray | None:
-    """Return the union of keys of samples, or None if all are None.
-
-    parts (n,) -> (m,)
-    """
+    """Return the union of arrays of sample keys, or None if all arrays are None."""
     known = [part for part in parts if part is not None]
     return np.unique(np.concatenate(known)) if known else None
 

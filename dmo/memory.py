@@ -1,7 +1,7 @@
-"""Cache of intermediate results that several fits share; it is active inside `remembering()`.
+"""Cache of intermediate results that several fits share, which is active in the context `remembering()`.
 
-Keys of results include a digest of the row contents, so a fit never receives results from rows outside its training
-data.
+The key of a cached result includes a hash of the rows from which it was computed. A fit therefore never uses results
+that were computed from rows outside its training data.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import psutil
 from dmo.blocks import Rows, Subset
 from dmo.hashing import digest, fingerprint
 
-_SHARE = 4  # the cache may use 1 / _SHARE of the free memory
+_SHARE = 4  # The cache can use the free memory divided by this number.
 Made = TypeVar("Made")
 
 
 def free_memory() -> float:
-    """Return the free memory in bytes, measured at most 0.05 s ago: four queries took a quarter of a fit of 50 rows."""
+    """Return the free memory in bytes, which is measured at most every 0.05 s because each measurement is slow."""
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
 
 
@@ -39,9 +39,9 @@ def _asked(ask: Callable[[], Any], when: int) -> float:
 
 @dataclass(eq=False)
 class Memory:
-    """Cache of results by all their inputs; the least recently used results are removed first."""
+    """Cache of results, which removes the least recently used results if it exceeds its maximum size."""
 
-    room: float  # maximum size in bytes
+    room: float  # Maximum size of the cache in bytes.
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Memory:
     _lock: Any = field(default_factory=RLock)
 
     def get(self, make: Callable[[], Made], nbytes: float, key: Hashable) -> Made:
-        """Return the result of `make`, from the cache if possible; results with an unhashable key are not cached."""
+        """Return the cached result for a key, or compute it by `make`; unhashable keys are not cached."""
         try:
             hash(key)
         except TypeError:
@@ -68,7 +68,10 @@ class Memory:
         return made
 
     def latest(self, make: Callable[[], Made], place: str, key: Hashable) -> Made:
-        """Cache one large result per `place`; the previous result of the place is removed before `make` is called."""
+        """Return the large result of `make`, of which only the latest is cached for each `place`.
+
+        The previous result is removed before `make` is called, because both may not fit in memory.
+        """
         found = self._last.get(place)
         if found is None or found[0] != key:
             del found
@@ -77,14 +80,14 @@ class Memory:
         return found[1]  # type: ignore[no-any-return]
 
     def name(self, source: Rows) -> str:
-        """Return a digest of the contents of rows; it is cached per object, so that rows are read once."""
+        """Compute a hash of the contents of rows, which is cached so that the rows are read only once."""
         known = self._names.get(id(source))
         if known is None or known[0]() is not source:
             part = isinstance(source, Subset)
             found = digest(self.name(source.source), np.asarray(source.index)) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
-            except TypeError:  # a container type without weak references
+            except TypeError:  # Objects without weak references cannot be cached.
                 return found
         return known[1]
 
@@ -95,7 +98,10 @@ _compared: ContextVar[float | None] = ContextVar("dmo_compared", default=None)
 
 @contextmanager
 def remembering(factorizations: float | None = None) -> Iterator[Memory]:
-    """Cache the results of `remembered` until the outermost such block ends; for `factorizations`, see `compared`."""
+    """Cache the results of `remembered` until the outermost context ends.
+
+    `factorizations` is the result of `compared` inside the context.
+    """
     own = _memory.get()
     if own is None:
         own = Memory(free_memory() / _SHARE)
@@ -108,16 +114,16 @@ def remembering(factorizations: float | None = None) -> Iterator[Memory]:
 
 
 def compared() -> float | None:
-    """Return the number of factorizations per kernel if the scores of fits are only compared, otherwise None."""
+    """Return the number of factorizations per kernel in a search that only compares scores, otherwise None."""
     return _compared.get()
 
 
 def memory() -> Memory | None:
-    """Return the cache of this context, or None outside `remembering`."""
+    """Return the active cache, or None outside the context `remembering()`."""
     return _memory.get()
 
 
 def remembered(make: Callable[[], Made], nbytes: float, key: Callable[[Memory], Hashable]) -> Made:
-    """Return the result of `make`, cached inside `remembering`; the key is computed only there."""
+    """Return the result of `make`, from the active cache if there is one; `key` computes the key of the result."""
     own = _memory.get()
     return make() if own is None else own.get(make, nbytes, key(own))

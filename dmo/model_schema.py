@@ -1,4 +1,4 @@
-"""Schemas of the JSON of models and image recipes, which may come from third parties."""
+"""Schemas that validate the JSON values of models and image recipes, which can come from third parties."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class _Part(BaseModel):
-    """Base of schemas with strict JSON types and further keys, which the estimator checks itself."""
+    """Base class of schemas that allow additional keys, which the estimator validates itself."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
 
 class _Closed(BaseModel):
-    """Base of schemas with strict JSON types and without further keys."""
+    """Base class of schemas that reject additional keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class KernelSpec(_Part):
-    """Schema of `Kernel.to_dict`."""
+    """Schema of the result of `Kernel.to_dict`."""
 
     kernel: str
     kernels: list[KernelSpec] = []
@@ -41,7 +41,7 @@ class KernelSpec(_Part):
 
 
 class Kernels(_Part):
-    """Schema of `MultiKernel.to_dict`."""
+    """Schema of the result of `MultiKernel.to_dict`."""
 
     kernels: Annotated[dict[str, KernelSpec], Field(min_length=1)]
     weights: dict[str, Number]
@@ -55,7 +55,7 @@ class Kernels(_Part):
 
 
 class Map(_Part):
-    """Schema of the JSON part of `FeatureMap.to_arrays`."""
+    """Schema of the JSON values that `FeatureMap.to_arrays` returns."""
 
     kind: str
     kernel: KernelSpec
@@ -64,41 +64,41 @@ class Map(_Part):
 
 
 class KernelPart(_Part):
-    """Schema of the JSON part of `KernelExpansion.to_arrays`."""
+    """Schema of the JSON values that `KernelExpansion.to_arrays` returns."""
 
     kernel: Kernels
     dtype: Literal["float32", "float64"]
 
     def views(self) -> set[str]:
-        """Return the names of the views that this function reads."""
+        """Return the names of the views from which the function is computed."""
         return set(self.kernel.kernels)
 
 
 class _ViewPart(_Part):
-    """Base of schemas of functions of one view."""
+    """Base class of schemas for functions of a single view."""
 
     view: str
 
     def views(self) -> set[str]:
-        """Return the names of the views that this function reads."""
+        """Return the names of the views from which the function is computed."""
         return {self.view}
 
 
 class FactorPart(_ViewPart):
-    """Schema of the JSON part of `FactorExpansion.to_arrays`."""
+    """Schema of the JSON values that `FactorExpansion.to_arrays` returns."""
 
     map: Map
 
 
 class LinearPart(_ViewPart):
-    """Schema of the JSON part of `LinearExpansion.to_arrays`."""
+    """Schema of the JSON values that `LinearExpansion.to_arrays` returns."""
 
     map: None = None
     kernel: None = None
 
 
 class Rule(_Closed):
-    """Schema of the JSON part of `ScoreRule.to_arrays`."""
+    """Schema of the JSON values that `ScoreRule.to_arrays` returns."""
 
     n_train: Annotated[float, Field(ge=0)]
     standardize: Share
@@ -107,7 +107,7 @@ class Rule(_Closed):
 
 
 class PlugInPart(_Closed):
-    """Schema of the JSON part of `PlugInRule.to_arrays`."""
+    """Schema of the JSON values that `PlugInRule.to_arrays` returns."""
 
     size: Count
     mean_precision: Share
@@ -115,11 +115,11 @@ class PlugInPart(_Closed):
 
 
 class GainPart(_Closed):
-    """Schema of the JSON part of `GainRule.to_arrays`, which is empty."""
+    """Schema of the JSON values of `GainRule.to_arrays`, which are empty."""
 
 
 class SetPart(_Closed):
-    """Schema of the JSON part of `SetRule.to_arrays`."""
+    """Schema of the JSON values that `SetRule.to_arrays` returns."""
 
     metric: str
     right: Share | None = None
@@ -127,14 +127,14 @@ class SetPart(_Closed):
 
 
 class Decoding(_Closed):
-    """Schema of the JSON part of `FittedDecoder.to_arrays`."""
+    """Schema of the JSON values that `FittedDecoder.to_arrays` returns."""
 
     rule: PlugInPart | GainPart | SetPart | None
     ranks: bool
 
 
 class TableColumn(_Closed):
-    """Schema of a column in `Schema.to_dict`."""
+    """Schema of a table column in the result of `Schema.to_dict`."""
 
     name: str
     kind: Literal["number", "boolean", "category", "date", "text", "identifier", "labels"]
@@ -142,7 +142,7 @@ class TableColumn(_Closed):
 
 
 class TableSchema(_Closed):
-    """Schema of `Schema.to_dict`."""
+    """Schema of the result of `Schema.to_dict`."""
 
     columns: Annotated[list[TableColumn], Field(min_length=1)]
     missing: list[str]
@@ -151,7 +151,7 @@ class TableSchema(_Closed):
 
 
 class Fitted(_Part):
-    """Schema of the fitted state except arrays; each estimator checks that it has the fields it needs."""
+    """Schema of the fitted state of an estimator without its arrays; the estimator checks for missing fields."""
 
     view_widths_: Annotated[dict[str, Count], Field(min_length=1)] = {}
     n_features_in_: Count | None = None
@@ -190,7 +190,7 @@ class Fitted(_Part):
 
 
 class Model(_Part):
-    """Schema of the meta dictionary of a model store that an estimator wrote."""
+    """Schema of the metadata of a saved estimator."""
 
     estimator: str
     parameters: dict[str, JsonValue]
@@ -199,7 +199,7 @@ class Model(_Part):
 
 
 class EmbeddingSpec(_Closed):
-    """Schema of `Embedding.to_dict`."""
+    """Schema of the result of `Embedding.to_dict`."""
 
     path: str
     sha256: str
@@ -210,7 +210,7 @@ class EmbeddingSpec(_Closed):
 
 
 class RecipeSpec(_Closed):
-    """Schema of `Recipe.to_dict`."""
+    """Schema of the result of `Recipe.to_dict`."""
 
     views: Annotated[list[str], Field(min_length=1)]
     side: Count
@@ -222,14 +222,14 @@ class RecipeSpec(_Closed):
 
 
 class AttachedRecipe(_Part):
-    """Schema of the JSON that is attached to a model with the vocabularies of images."""
+    """Schema of the image recipe that is saved with a model."""
 
     recipe: RecipeSpec
     fingerprint: str
 
 
 def checked(kind: type[T], value: Any) -> T:
-    """Validate a JSON value as an object of type `kind`."""
+    """Convert a JSON value to an object of type `kind`; raise ValueError if the value is invalid."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Cross-validators for multilabel targets, stratified by labels, including rare ones, or also by pairs of labels.
+"""Cross-validators for multilabel targets that are stratified by labels or also by pairs of labels.
 
-`dmo.tune` and `dmo ingest --test-share` use them, and they work with scikit-learn's `cross_validate`, `GridSearchCV`
-and `cross_val_predict`. Samples may be one array, a table, or views by name.
+They can be used with scikit-learn's `cross_validate`, `GridSearchCV` and `cross_val_predict`. `dmo.tune` and `dmo
+ingest --test-share` use the same stratification. Samples can be an array, a table, or a mapping of views.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["MultilabelStratifiedKFold", "MultilabelStratifiedShuffleSplit"]
 
 
 class _Labels(Named, BaseEstimator):
-    """Stand-in for an estimator that validates labels and defines the name in error messages."""
+    """Placeholder for the estimator that the validation of labels requires."""
 
 
 def _labels(y: Any, who: str, order: int) -> Any:
-    """Return labels as 0 and 1 (n x L); unknown labels become 0."""
+    """Convert labels to a matrix of 0 and 1 with one column per label; missing labels become 0."""
     if y is None:
         raise UserError(f"{who} stratifies by labels, got y=None; pass y")
     if order not in (1, 2):
@@ -48,7 +48,7 @@ def _check_length(X: Any, n: int, who: str) -> None:
 
 
 class _Splitter:
-    """The base class of the splitters: validation of the input, and `split`."""
+    """Base class of the cross-validators, which validates labels and implements `split`."""
 
     order: int
 
@@ -58,22 +58,23 @@ class _Splitter:
         Parameters
         ----------
         X : rows of shape (n, d), mapping of view to such, or None
-            Samples; only their number is used.
+            Samples, of which only the number is used.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; NaN marks unknown labels, which are ignored.
+            Labels of the samples: a matrix of 0 and 1, n classes, or n lists of labels. Missing labels (NaN) count as
+            0.
         groups : None
-            Not supported: samples of one group may be divided between training and test. Any value except None is
-            rejected.
+            Groups are not supported, because samples of a group can be divided between training and test samples.
 
         Returns
         -------
         iterator of (train, test)
-            Arrays of row indices in ascending order.
+            Pairs of arrays with the ascending row indices of training and test samples.
 
         Raises
         ------
         UserError
-            If groups are passed.
+            If `groups` is passed, y is None or contains regression targets, X and y differ in length, or a parameter
+            is invalid.
         """
         who = type(self).__name__
         if groups is not None:
@@ -86,26 +87,28 @@ class _Splitter:
         return self._parts(Y)
 
     def _parts(self, Y: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Generate the row indices of the training and test samples of each split from validated labels (n x L)."""
+        """Generate the row indices of the training and test samples of each split from validated labels."""
         raise NotImplementedError
 
 
 class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[misc]
-    """K-fold cross-validator that keeps the frequency of every label in each fold.
+    """K-fold cross-validator that preserves the frequency of every label in each fold.
 
     Parameters
     ----------
     n_splits : int, default=5
         Number of folds, at least 2.
     order : {1, 2}, default=1
-        If 2, the frequencies of pairs of labels are kept as well, which takes longer.
+        Whether to preserve only the frequencies of labels (1), or also the frequencies of pairs of labels (2). The
+        value 2 takes longer.
     random_state : int, Generator or None, default=0
-        Seed of the order in which samples are assigned to folds.
+        Random seed of the assignment of samples to folds.
 
     References
     ----------
-    Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1; for pairs Szymanski,
-    Kajdanowicz 2017, "A network perspective on stratification of multi-label data".
+    Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
+
+    Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label data" (pairs of labels).
 
     Examples
     --------
@@ -132,31 +135,32 @@ class MultilabelStratifiedKFold(_Splitter, BaseCrossValidator):  # type: ignore[
         Parameters
         ----------
         X, y, groups : None
-            Ignored; present for compatibility with scikit-learn.
+            Not used, present for compatibility with scikit-learn.
 
         Returns
         -------
         int
-            `n_splits`.
+            Number of folds.
         """
         return self.n_splits
 
 
 class MultilabelStratifiedShuffleSplit(_Splitter, BaseShuffleSplit):  # type: ignore[misc]
-    """Random splits into training and test samples that keep the frequency of every label.
+    """Cross-validator with random splits that preserve the frequency of every label.
 
     Parameters
     ----------
     n_splits : int, default=10
         Number of independent random splits.
     test_size : float in (0, 1), or int, default=0.1
-        Fraction or number of test samples, met as closely as the label frequencies allow.
+        Fraction or number of test samples. The stratification can change the actual number slightly.
     train_size : float in (0, 1), int or None, default=None
-        Fraction or number of training samples; None means all other samples.
+        Fraction or number of training samples. By default, all samples except the test samples are used.
     order : {1, 2}, default=1
-        If 2, the frequencies of pairs of labels are kept as well.
+        Whether to preserve only the frequencies of labels (1), or also the frequencies of pairs of labels (2). The
+        value 2 takes longer.
     random_state : int or None, default=0
-        Seed of the splits.
+        Random seed of the splits.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Groups of related parameters as objects that estimators share; a single value may replace such an object."""
+"""Parameter objects, which group related parameters of estimators and can often be replaced by a single value."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dmo.errors import UserError
 
 Kind = TypeVar("Kind")
 LOCATIONS = frozenset({"base", "hierarchy", "path"})
-"""Names of the parameters of estimators and their parameter objects that can hold a path or URL."""
+"""Names of parameters that can contain a path or URL."""
 
 
 class Parametrized(BaseEstimator):
-    """The base class of objects with parameters; caches their names, which a search requests thousands of times."""
+    """Base class of objects with parameters, which caches the parameter names because searches need them often."""
 
     @classmethod
     @cache
@@ -30,38 +30,38 @@ class Parametrized(BaseEstimator):
 
 
 class ParameterObject(Parametrized):
-    """A dataclass of parameters with the interface of scikit-learn; only `set_params` changes it.
+    """Base class of dataclasses of parameters with `get_params` and `set_params` as in scikit-learn.
 
-    A default of None means the default of the estimator that uses the object.
+    For a parameter with the default None, the default of the estimator is used.
     """
 
     _needs: ClassVar[Mapping[str, Any]] = {}
     _short: ClassVar[str] = ""
-    """Parameter that a single value sets, or "" if only some values may replace the object, see `_takes`."""
+    """Name of the parameter that is set if a single value replaces the object, or "" if there is no such parameter."""
     _flat: ClassVar[Mapping[str, str]] = {}
-    """Parameter -> its different name as a command-line option and in models of earlier versions."""
+    """Different names of parameters on the command line and in models of earlier versions, by parameter name."""
     _none: ClassVar[Mapping[str, Any]] = {}
-    """Parameter -> current form of a saved None, from versions in which None did not mean the default."""
+    """Values that replace None in models of earlier versions, in which None was not the default, by parameter name."""
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Check if a value is such an object, or may replace one."""
+        """Return whether a value is an object of this class or can replace it."""
         return True
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """Return the object that a value is or replaces, or an object with the defaults for other values."""
+        """Convert a value to an object of this class; values that cannot replace it give an object with defaults."""
         if isinstance(value, cls):
             return value
         return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Return the object that a value is or replaces; its class may be a sibling of this class."""
+        """Convert a value to a parameter object, possibly of a related class."""
         return cls._of(value)
 
     def set_params(self, **given: Any) -> Self:
-        """Set parameters as in scikit-learn."""
+        """Set parameters by name, as in scikit-learn; unknown names raise UserError."""
         known = vars(self)
         for name in given:
             if name not in known:
@@ -76,9 +76,9 @@ class ParameterObject(Parametrized):
 
 
 class Part:
-    """Descriptor of an estimator class for a parameter that is an object with parameters, some of which the class uses.
+    """Descriptor that converts a parameter of an estimator to a parameter object with the defaults of the estimator.
 
-    `_graph = Part(Graph, n_neighbors=15)` sets `self._graph` to the object for `self.graph`, with these defaults.
+    For example, after `_graph = Part(Graph, n_neighbors=15)`, `self._graph` is the `Graph` object for `self.graph`.
     """
 
     def __init__(self, kind: type[ParameterObject], parameter: str = "", /, **own: Any):
@@ -105,13 +105,13 @@ class Part:
         return self.kind(**found)
 
     def flat(self, name: str) -> str:
-        """Return the name of one of the object's parameters as a parameter of the estimator."""
+        """Return the name that a parameter of the object has on the command line."""
         return self.kind._flat.get(name, name)
 
 
 @cache
 def parts_of(kind: type) -> tuple[Part, ...]:
-    """Return the `Part` descriptors of an estimator class for those parameters that the class has."""
+    """Return the `Part` descriptors for the parameters of an estimator class."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     found = {
         name: part for base in reversed(kind.__mro__) for name, part in vars(base).items() if isinstance(part, Part)
@@ -120,7 +120,7 @@ def parts_of(kind: type) -> tuple[Part, ...]:
 
 
 def nested(estimator: Any) -> dict[str, Any]:
-    """Return all parameters of an estimator; parameters of its objects have nested names such as "graph__tau"."""
+    """Return all parameters of an estimator, with nested names such as "graph__tau" for its parameter objects."""
     kind: Any = type(estimator)
     found = estimator.get_params(deep=True)
     for part in parts_of(kind):
@@ -130,7 +130,7 @@ def nested(estimator: Any) -> dict[str, Any]:
 
 
 def flat(estimator: Any) -> dict[str, Any]:
-    """Return all parameters of an estimator; parameters of its objects have their flat names."""
+    """Return all parameters of an estimator, with command-line names for its parameter objects."""
     kind: Any = type(estimator)
     found = nested(estimator)
     return found | {name: found[place] for name, place in places(kind).items()}
@@ -138,7 +138,7 @@ def flat(estimator: Any) -> dict[str, Any]:
 
 @cache
 def places(kind: type) -> dict[str, str]:
-    """Map the flat names of the parameters of a class's parts to their nested names, such as "prepare__scale"."""
+    """Map the command-line names of nested parameters, such as "scale", to names such as "prepare__scale"."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     found = {part.flat(name): f"{part.parameter}__{name}" for part in parts_of(kind) for name in part.own}
     return {name: place for name, place in found.items() if name not in own or place.startswith(f"{name}__")}
@@ -146,12 +146,12 @@ def places(kind: type) -> dict[str, str]:
 
 @dataclass_transform(eq_default=False)
 def parametrized(kind: type[Kind]) -> type[Kind]:
-    """Make the annotated names of an estimator class its parameters; `__init__` stores them unchanged."""
+    """Create the `__init__` of an estimator class, whose parameters are the annotated names of the class."""
     made = dataclass(eq=False, repr=False)(kind)
     for parameter in fields(made):  # type: ignore[arg-type]
-        if parameter.name in vars(made):  # the default would hide a descriptor of a base class
+        if parameter.name in vars(made):  # The default would hide a descriptor of a base class.
             delattr(made, parameter.name)
-    # Code that handles dataclasses (digests, dask's tokens, saving) would treat the parameters as the whole model.
+    # Hide that the class is a dataclass, because hashing and saving would treat the parameters as the whole model.
     del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
     init = made.__init__  # type: ignore[misc]
 
@@ -165,7 +165,7 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
 
 def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
-    """Raise an error for unknown parameters that names their new place or a similar parameter."""
+    """Raise an error for an unknown parameter, which suggests its new name or a similar parameter."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     for name, value in given.items():
         if name.partition("__")[0] in own:
@@ -182,7 +182,7 @@ def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
 
 
 def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert flat parameters, from the command line or models of earlier versions, to the parameters of a class."""
+    """Convert parameters from the command line or from models of earlier versions to the parameters of a class."""
     moved = places(kind)
     own = {name: value for name, value in values.items() if name not in moved}
     for part in parts_of(kind):
@@ -192,13 +192,13 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
-            with suppress(UserError):  # a name without parameters, or one that `fit` rejects
-                held = part.kind._named(own[part.parameter])  # a sibling class, which may have some of the parameters
+            with suppress(UserError):  # Some names have no parameters, and `fit` rejects invalid names.
+                held = part.kind._named(own[part.parameter])  # The value can be an object of a related class.
                 if shared := {name: value for name, value in inner.items() if name in vars(held)}:
                     own[part.parameter] = held.set_params(**shared)
     return own
 
 
 def _unset(part: Part, name: str, value: Any) -> Any:
-    """Convert a saved value; replace a None from a version in which it did not mean the default."""
+    """Return a saved value, or the replacement of None in models of versions in which None was not the default."""
     return part.kind._none.get(name) if value is None and part.own[name] is not None else value

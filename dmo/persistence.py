@@ -1,4 +1,4 @@
-"""Conversion of fitted objects to arrays and JSON in a model store, and back."""
+"""Saving and loading of fitted estimators as arrays and JSON in a model store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dmo.parameters import LOCATIONS, SavedLocation, placed
 from dmo.stores.models import ATTACHED, Attached, load_attached
 
 SAMPLES = "samples"
-"""Name of the attachment with the keys of the training samples."""
+"""Name of the attachment of a model with the keys of its training samples."""
 _KEPT: tuple[str, ...] = (
     "view_widths_",
     "view_feature_names_",
@@ -33,26 +33,26 @@ _KEPT += ("hierarchy_",)
 
 
 class Persistent:
-    """An estimator that a model store can hold as arrays and JSON; loading it executes no code from the store."""
+    """Base class of estimators that can be saved as arrays and JSON, so that loading executes no code from a store."""
 
     one_view = False
-    """Whether the estimator learns from one view only."""
+    """Whether the estimator supports only a single view."""
     _sample_keys: np.ndarray | None = None
-    """Keys (uint64) of the training samples, which evaluation excludes; None if unknown."""
+    """64-bit keys by which evaluation recognizes and excludes training samples, or None if they are unknown."""
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fitted state as (arrays, JSON meta); subclasses add their own."""
+        """Return the fitted state of the estimator as arrays and as JSON values."""
         raise NotImplementedError
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fitted state of base classes, in the format of `_arrays`."""
+        """Return the fitted state of base classes as arrays and as JSON values."""
         return {}, {}
 
     def _restore_shared(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """Restore the state that `_shared_arrays` returned."""
+        """Restore the fitted state of base classes from the result of `_shared_arrays`."""
 
     def save(
         self,
@@ -61,23 +61,24 @@ class Persistent:
         overwrite: bool = True,
         attached: Mapping[str, Attached] | None = None,
     ) -> None:
-        """Write the fitted model to a model store atomically.
+        """Save the fitted model to a model store.
 
         Parameters
         ----------
         path : str
-            Folder or URL of the store.
+            Path or URL of the model store.
         provenance : Provenance or None, default=None
-            Origin of the model, recorded in the store. If None, only dmo's version is recorded.
+            Origin of the model, which is saved with it. If None, only the version of dmo is saved.
         overwrite : bool, default=True
-            Replace an existing model at `path`, which is kept until the new one is complete.
+            Whether to replace an existing model at `path`. The existing model is kept until the new model is complete.
         attached : mapping of str to (arrays, JSON), default=None
-            Further data of the model by name, for `dmo.stores.models.load_attached`.
+            Additional data to save with the model, by name. `dmo.stores.models.load_attached` loads such data.
 
         Raises
         ------
         StoreError
-            As raised by `dmo.stores.save_model`.
+            If `path` contains anything other than a model, or a model and `overwrite` is False, or if another process
+            is writing a model there.
         """
         arrays, description = described(self)
         abouts, more = {}, dict(attached or {})
@@ -90,7 +91,7 @@ class Persistent:
 
 
 def load_sample_keys(path: str) -> np.ndarray | None:
-    """Load the keys of the samples that a saved model was fitted on, or None if it does not record them."""
+    """Load the keys of the training samples of a saved model; return None for a model without keys."""
     found = load_attached(path, SAMPLES)
     return None if found is None else _checked_keys(found[0].get("keys"))
 
@@ -102,22 +103,22 @@ def _checked_keys(keys: Any) -> np.ndarray:
 
 
 def load(path: str) -> Any:
-    """Load the fitted estimator that `save` wrote.
+    """Load a fitted estimator from a model store.
 
     Parameters
     ----------
     path : str
-        Folder or URL of a model store.
+        Path or URL of the model store, to which the method `save` of the estimator wrote.
 
     Returns
     -------
     estimator
-        The estimator as it was saved.
+        The fitted estimator.
 
     Raises
     ------
     StoreError
-        If `path` does not hold a complete model.
+        If `path` does not contain a complete and valid model.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # imported here: Pydantic adds 0.1 s, and only loading needs it
+    from dmo.model_schema import Model, checked  # Import lazily, because importing Pydantic takes 0.1 s.
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
@@ -151,7 +152,7 @@ def load(path: str) -> Any:
 
 
 def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Describe a fitted estimator by arrays and JSON."""
+    """Convert a fitted estimator to arrays and JSON values."""
     check_is_fitted(model)
     arrays, meta = model._arrays()
     for key in _KEPT:
@@ -160,7 +161,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for key in ("classes_", "feature_names_in_", "ancestors_"):
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
-            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # stores do not support objects
+            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # Stores do not support objects.
     shared, shared_meta = model._shared_arrays()
     arrays, meta = arrays | shared, meta | shared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
@@ -168,7 +169,7 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
-    """Create the fitted estimator that `described` described."""
+    """Restore a fitted estimator from the result of `described`."""
     kind = _public_class(description.get("estimator"))
     if kind is None or not issubclass(kind, Persistent):
         raise stores.StoreError(
@@ -184,12 +185,12 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # raises for invalid parameters, on which the tags depend
+    get_tags(model)  # Raise errors about invalid parameters.
     return model
 
 
 def encode(value: Any) -> Any:
-    """Convert a constructor argument to JSON."""
+    """Convert a constructor argument to a JSON value."""
     if isinstance(value, Kernel):
         return {"kernel": value.to_dict()}
     if isinstance(value, SavedLocation):
@@ -216,7 +217,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Convert JSON from `encode` to the constructor argument."""
+    """Convert a JSON value from `encode` to a constructor argument."""
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, Mapping):
@@ -238,12 +239,12 @@ def decode(value: Any) -> Any:
 
 
 def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode the parameters of an estimator or of one of its objects by name."""
-    # Models of third parties are not trusted. A parameter that can name a file or URL therefore becomes a
-    # `SavedLocation`, unless it holds the content itself: the relations of a hierarchy, or an estimator.
+    """Convert the saved parameters of an estimator or parameter object to constructor arguments."""
+    # Models of third parties are not trusted, so that paths and URLs from a model must not be opened. A parameter that
+    # can contain a path therefore becomes a `SavedLocation`, unless it contains a mapping or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
-        parameter = name.rpartition("__")[2]  # sweeps use names such as "decoder__hierarchy"
+        parameter = name.rpartition("__")[2]  # Parameter names can be nested, such as "decoder__hierarchy".
         content = (
             value is None
             or isinstance(value, BaseEstimator)
@@ -255,7 +256,7 @@ def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_class(name: Any) -> type | None:
-    """Return the public class of this name in one of these modules; a store cannot name other classes or functions."""
+    """Return the public class of dmo with a given name, or None; saved models cannot refer to other classes."""
     for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:
@@ -270,5 +271,5 @@ def with_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the arrays with a prefix, and remove it from their names."""
+    """Select the arrays whose names have a prefix, and remove the prefix."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in arrays.items() if key.startswith(f"{prefix}/")}

@@ -1,4 +1,4 @@
-"""Progress of long stages: silent in a library, and shown as bars if a program requests them."""
+"""Progress reports of long stages, which are shown as bars only if a program requests them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
-_EVERY = 5.0  # minimum seconds between two events of a running stage
-_LINES = 30.0  # seconds between two lines if there is no terminal for bars
+_EVERY = 5.0  # Minimum time between two events of a running stage in seconds.
+_LINES = 30.0  # Time between two lines of text, which replace bars without a terminal, in seconds.
 
 
 @contextmanager
 def bars(console: Console | None = None, disable: bool = False, brief: bool = False) -> Iterator[dict[str, float]]:
-    """Show every `stage` inside the `with` block as a bar on standard error."""
-    # If standard error is not a terminal, a line every 30 s replaces the bars. A line shows the finished fraction, the
-    # elapsed time and the remaining time of the innermost stage. At the end, every stage has a line, unless `brief`.
-    from rich import progress  # imported here because it is needed only to show bars
+    """Show a progress bar on standard error for every `stage` in a context."""
+    # If standard error is not a terminal, a line of text replaces the bars every 30 s. The line shows the progress, the
+    # elapsed time and the remaining time of the innermost stage. At the end, one line per stage is printed, unless
+    # `brief` is true.
+    from rich import progress  # Import lazily, because progress bars are rarely needed.
     from rich.console import Console
 
     columns = (
@@ -57,7 +58,7 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
 
 @contextmanager
 def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Call a function for every event of the stages inside the `with` block."""
+    """Call `listener` for every event of a `stage` in a context."""
     token = _listener.set(listener)
     try:
         yield
@@ -67,10 +68,10 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Report the progress of a named stage to `bars` and `listen`; stages may be nested."""
-    # A completed stage is shown with the number of its steps; a stage that raises stops at its current step and is
-    # marked "failed". A repeated stage reuses the line of the previous one of its name, with the total time of all
-    # repetitions.
+    """Report the progress of a named stage, which can contain other stages, to `bars` and `listen`."""
+    # A completed stage is shown with the number of its steps. A stage that raises an exception stops at its current
+    # step and is marked "failed". A stage that is repeated under the same name reuses its line, which shows the total
+    # time of all repetitions.
     display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
     listener, told = _listener.get(), start
     task = None if display is None else _line(display, name, total, (seconds or {}).get(name, 0.0))
@@ -109,7 +110,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
 
 def _tell_lines(display: Progress, ended: threading.Event) -> None:
-    """Print the progress of the innermost running stage at regular intervals until the end."""
+    """Print the progress of the innermost running stage at regular intervals until the event `ended`."""
     while not ended.wait(_LINES):
         running = [task for task in display.tasks if not task.finished and task.stop_time is None]
         if running:
@@ -117,7 +118,7 @@ def _tell_lines(display: Progress, ended: threading.Event) -> None:
 
 
 def _progress_line(task: Task) -> str:
-    """Format the finished fraction, the elapsed time, and the remaining time at the average speed so far."""
+    """Format the progress of a stage, its elapsed time and its estimated remaining time."""
     seconds, done = task.elapsed or 0.0, int(task.completed)
     taken = timedelta(seconds=round(seconds))
     if not task.total or not done:
@@ -127,7 +128,7 @@ def _progress_line(task: Task) -> str:
 
 
 def _line(display: Progress, name: str, total: int | None, before: float) -> TaskID:
-    """Return the line of a stage: a new one, or its previous line with the elapsed time `before` (seconds)."""
+    """Add a line for a stage, or restart its previous line with an elapsed time of `before` seconds."""
     for task in display.tasks:
         if task.description == visible(name) and task.finished:
             display.reset(task.id, total=total)

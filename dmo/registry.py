@@ -1,15 +1,15 @@
-"""Estimators of this package: the one table from which commands, search grids, help panels and public names follow.
+"""Table of all estimators, from which commands, default search grids, help pages and public names are derived.
 
-It imports nothing, because `import dmo`, `dmo --help` and error messages need the names but no numerical code.
+The module has no imports, because `import dmo` and `dmo --help` need the names of estimators but no numerical code.
 """
 
 from __future__ import annotations
 
 
 class Registration:
-    """One estimator: module below `dmo.methods`, command, help panel, grid of `dmo.tune` and names in other software.
+    """Entry of an estimator, with its module, command, help panel, search grid and names in other software.
 
-    Without a grid, the estimator does not learn from labels, and `tune` does not offer it.
+    Estimators without a search grid do not learn from labels and are not available in `dmo tune`.
     """
 
     def __init__(
@@ -121,4 +121,4 @@ _TABLE = (
     Registration("HomogeneityAnalysis", "homogeneity", _SPACE, synonyms=("mca", "correspondenceanalysis")),
 )
 REGISTRY: dict[str, Registration] = {entry.name: entry for entry in _TABLE}
-"""Class name -> registration, in the order of the help."""
+"""Registry entries of all estimators by class name, in the order of the help."""

@@ -1,8 +1,7 @@
-"""Statistics of a learned space that publications report.
+"""Statistics of the components and views of fitted embeddings.
 
-These are loadings, explained variance and covariance, correlations of views, p-values of components, and importances of
-views. All of them are computed from the coordinates of samples in a fitted model, so they have the same definition for
-every method, kernel and engine.
+The statistics are loadings, explained variance, explained covariance, correlations between views, p-values of
+components, and importances of views. Their definitions are the same for every method, kernel and engine.
 """
 
 from __future__ import annotations
@@ -41,26 +40,28 @@ __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted
 
 _COORDINATES, _PART = "coordinates", "part of "
 _WIDEST = 10_000
-"""Maximum number of columns in all views, because their Gram matrix is held in memory."""
+"""Maximum number of columns in all views together, whose Gram matrix is kept in memory."""
 
 
 @dataclass(frozen=True)
 class SpaceDescription:
-    """Relations between components and views; labels, if passed, are an additional view named "labels".
+    """Statistics of the components of an embedding in relation to the views.
+
+    If labels are passed, they are an additional view with the name "labels".
 
     Attributes
     ----------
     loadings : dict of str to ndarray of shape (d, k)
-        Correlations between the columns of a view and the components.
+        Correlations between the columns of each view and the components.
     explained_variance : dict of str to ndarray of shape (k,)
-        Fraction of the variance of a view, with rows as the model receives them, that a component explains in addition
-        to the components before it.
+        Fraction of the variance of each view that a component explains in addition to the previous components. The
+        views are used as the model receives them after preprocessing.
     explained_covariance : dict of (str, str) to ndarray of shape (k,)
-        Fraction of the squared covariance of two views that a component explains. The fractions sum to 1 if the
+        Fraction of the squared covariance of two views that each component explains. The fractions sum to 1 if the
         components span both views.
     view_correlations : ndarray of shape (k, V, V) or None
-        Correlations between the coordinates of samples computed from single views, by component. None if the model does
-        not compute coordinates per view.
+        For each component, correlations between the embeddings of the samples from single views. None if the model
+        does not compute an embedding from each view.
 
     Examples
     --------
@@ -80,16 +81,17 @@ class SpaceDescription:
 
 @dataclass(frozen=True)
 class PermutedComponents:
-    """Eigenvalues of a fit and of fits to permuted samples, with p-values.
+    """Eigenvalues of fits to original and permuted samples, and p-values of the components.
 
     Attributes
     ----------
     eigenvalues : ndarray of shape (k,)
         Eigenvalues of the fit to the original samples.
     permuted : ndarray of shape (n_permutations, k)
-        Eigenvalues of the fits to permuted samples.
+        Eigenvalues of the fits to permuted samples, one fit per row.
     p_values : ndarray of shape (k,)
-        Fraction of all fits, including the original one, whose eigenvalue at the same position is at least as large.
+        Fraction of all fits, including the fit to the original samples, in which the eigenvalue of each component is at
+        least as large as in the fit to the original samples.
 
     Examples
     --------
@@ -105,26 +107,26 @@ class PermutedComponents:
 
 
 def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) -> SpaceDescription:
-    """Describe the space of a fitted model on given samples, in one pass over the data.
+    """Compute statistics of the embedding of samples by a fitted model.
 
     Parameters
     ----------
     model : estimator
-        Fitted estimator with `transform`.
+        Fitted estimator with the method `transform`.
     X : mapping of view to rows, list of rows, or rows
-        n samples in a format that the model accepts, with at most 10 000 columns in total.
+        Samples in a format that the model accepts. All views together can have at most 10 000 columns.
     y : array-like of shape (n, L) or (n,), default=None
-        Labels of 0 and 1, or classes, that are included as a view.
+        Labels, either 0 and 1 or classes, which are described like an additional view.
 
     Returns
     -------
     SpaceDescription
-        Statistics of these samples.
+        Statistics of the components and views on these samples.
 
     Raises
     ------
     UserError
-        If there are too many columns, or if the samples do not match those of the fit.
+        If the views have more than 10 000 columns, or the samples do not match the training samples of the model.
 
     Examples
     --------
@@ -156,7 +158,7 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
         for name, some in block.items():
             if scipy.sparse.issparse(some):
                 found[name] = some.astype(np.float64)
-            else:  # subtract a shift, because sums of columns far from 0 would cancel
+            else:  # Subtract the mean of the first block, because large means cause cancellation.
                 found[name] = np.asarray(some, np.float64)
                 found[name] = found[name] - shifts.setdefault(name, found[name].mean(axis=0))
         return found
@@ -170,7 +172,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
     z = slices[_COORDINATES]
     deviations = np.sqrt(np.maximum(G.diagonal(), 0.0))
     scale = np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
-    # Orthogonalize the coordinates in order, each against those before it: Z = Q L'.
+    # Orthogonalize each coordinate against all previous coordinates by the decomposition Z = Q L'.
     inner = scale[z, None] * G[z, z] * scale[z]
     lower = np.linalg.cholesky(inner + 1e-12 * np.eye(len(inner)))
     along = {
@@ -190,7 +192,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
     between = None
     if parts:
         places = np.stack([np.arange(slices[_PART + name].start, slices[_PART + name].stop) for name in parts])
-        among = G[places.T[:, :, None], places.T[:, None, :]]  # k x V x V
+        among = G[places.T[:, :, None], places.T[:, None, :]]  # Array of shape (k, V, V).
         between = scale[places.T][:, :, None] * among * scale[places.T][:, None, :]
     return SpaceDescription(loadings, variance, covariance, between)
 
@@ -198,26 +200,27 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
 def permuted_components(
     model: BaseEstimator, X: Inputs, y: Outputs | None = None, n_permutations: int = 99, random_state: int | None = 0
 ) -> PermutedComponents:
-    """Test components by fits to samples whose labels or views are permuted.
+    """Test the significance of components by a permutation test.
+
+    The eigenvalues of a fit are compared with those of fits to samples whose labels or views are permuted.
 
     Parameters
     ----------
     model : estimator
-        Estimator that has `eigenvalues_` after its fit; copies of it are fitted.
+        Estimator with the attribute `eigenvalues_` after its fit. Only clones of the estimator are fitted.
     X : mapping of view to rows, list of rows, or rows
-        n samples in a format that the model accepts.
+        Samples in a format that the model accepts.
     y : array-like of shape (n, L) or (n,), default=None
-        Labels or targets for the fit, whose rows are permuted. If None, the rows of every view except the first are
-        permuted.
+        Labels or targets, whose rows are permuted. If None, the rows of every view except the first are permuted.
     n_permutations : int, default=99
-        Number of fits to permuted samples; p-values are at least 1 / (n_permutations + 1).
+        Number of fits to permuted samples. The smallest possible p-value is 1 / (n_permutations + 1).
     random_state : int or None, default=0
-        Seed of the permutations.
+        Random seed of the permutations.
 
     Returns
     -------
     PermutedComponents
-        Eigenvalues and p-values.
+        Eigenvalues of all fits, and p-values of the components.
 
     Raises
     ------
@@ -265,32 +268,34 @@ def view_importances(
     n_repeats: int = 5,
     random_state: int | None = 0,
 ) -> dict[str, np.ndarray]:
-    """Compute the loss in score of a fitted model when all columns of a view are permuted together.
+    """Compute the permutation importance of every view for the score of a fitted model.
+
+    The importance of a view is the decrease of the score when the rows of the view are permuted.
 
     Parameters
     ----------
     model : estimator
-        Estimator fitted on several views.
+        Estimator that was fitted on several views.
     X : mapping of view to rows, list of rows, or rows
-        n samples that were not used in the fit.
+        Samples, which should not be training samples of the model.
     y : array-like of shape (n, L) or (n,)
-        Labels of the samples.
+        Labels or targets of the samples.
     scoring : str, callable or None, default=None
-        Scoring as in scikit-learn; None means the model's `score`.
+        Metric as in scikit-learn. By default, the method `score` of the model is used.
     n_repeats : int, default=5
-        Number of permutations per view.
+        Number of permutations of each view.
     random_state : int or None, default=0
-        Seed of the permutations.
+        Random seed of the permutations.
 
     Returns
     -------
     dict of str to ndarray of shape (n_repeats,)
-        Score of the original samples minus the score with the view permuted.
+        For each view, the score of the original samples minus the score with the permuted view.
 
     Raises
     ------
     UserError
-        If there is only one view; use `sklearn.inspection.permutation_importance` to permute its columns.
+        If there is only one view. For single columns, use `sklearn.inspection.permutation_importance`.
 
     Examples
     --------
@@ -320,7 +325,7 @@ def view_importances(
 
 
 def _views(model: BaseEstimator, X: Any) -> dict[str, Any] | None:
-    """Return several views by name, split from one array if the model defines them; None if there is only one view."""
+    """Return the views by name, or None for a single view; split an array if the model defines views of its columns."""
     asked = preparing(model)
     columns = None if asked is None else asked.views
     views = as_views(X)

@@ -1,4 +1,4 @@
-"""Sequences of strings that share one buffer."""
+"""Immutable sequences of strings that are stored in a single buffer to save memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _BATCH = 4096
 
 
 class Strings(Sequence[str]):
-    """An immutable sequence of strings that needs 8 to 12 bytes per string plus its UTF-8 text; a list needs about 60.
+    """Immutable sequence of strings, which needs 8 to 12 bytes per string in addition to the UTF-8 text.
 
-    Slices and arrays of row indices select strings into a new sequence; a slice of step 1 does not copy.
+    A list needs about 60 bytes. The sequence can be indexed by slices, without a copy if the step is 1, and by arrays.
     """
 
-    # The buffer has the format of Zarr's vlen-utf8 codec: the number of strings, then the length and the text of each.
+    # The buffer has the format of Zarr's codec vlen-utf8: the number of strings, then the length and text of each one.
 
     def __init__(self, chunk: np.ndarray, starts: np.ndarray):
         self.chunk, self._starts = chunk, starts
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> Strings:
-        """Encode the text of each value."""
+        """Create a sequence from the text of each value."""
         if isinstance(values, cls):
             return values
         rest, data, lengths = iter(values), bytearray(4), [np.zeros(0, np.int64)]
@@ -37,10 +37,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def parse(cls, chunk: np.ndarray) -> Strings | None:
-        """Parse a chunk of the vlen-utf8 codec; return None if the chunk is invalid.
-
-        chunk (bytes,)
-        """
+        """Create a sequence from a chunk of Zarr's codec vlen-utf8; return None if the chunk is invalid."""
         data: Any = chunk.data
         count, at = int.from_bytes(data[:4], "little"), 4
         if 4 + 4 * count > len(data):
@@ -48,7 +45,7 @@ class Strings(Sequence[str]):
         starts = np.empty(count + 1, _offsets(len(data)))
         step = 4 + int.from_bytes(data[4:8], "little")
         if count and len(data) == 4 + count * step and (chunk[4:].reshape(count, step)[:, :4] == chunk[4:8]).all():
-            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # strings of equal length need no loop
+            starts[:], at = np.arange(8, len(data) + 5, step), len(data)  # Strings of equal length need no loop.
         else:
             for i in range(count):
                 starts[i] = at = at + 4
@@ -84,7 +81,7 @@ class Strings(Sequence[str]):
         return self.chunk[self._starts[row] : self._starts[row + 1] - 4].tobytes().decode()
 
     def _batches(self) -> Iterator[list[str]]:
-        """Iterate over the strings in lists of `_BATCH` strings."""
+        """Iterate over the strings in lists of fixed length, which is faster than single strings."""
         for first in range(0, len(self), _BATCH):
             ends = self._starts[first : first + _BATCH + 1].tolist()
             text = self.chunk[ends[0] : ends[-1]].tobytes()
@@ -105,10 +102,7 @@ class Strings(Sequence[str]):
         return f"[{shown}{', ...' if len(self) > 6 else ''}]"
 
     def encoded(self) -> np.ndarray:
-        """Return a chunk of the vlen-utf8 codec with exactly these strings.
-
-        -> (bytes,)
-        """
+        """Encode the strings as a chunk of Zarr's codec vlen-utf8, an array of bytes."""
         if len(self._starts) > 1 and self._starts[0] == 8 and self._starts[-1] == len(self.chunk) + 4:
             return self.chunk
         head = np.frombuffer(len(self).to_bytes(4, "little"), np.uint8)
@@ -116,5 +110,5 @@ class Strings(Sequence[str]):
 
 
 def _offsets(size: int) -> type[np.signedinteger]:
-    """Return the integer type for positions in a buffer of `size` bytes."""
+    """Choose the integer type for positions in a buffer of `size` bytes."""
     return np.int32 if size < 2**31 - 8 else np.int64

@@ -1,4 +1,4 @@
-"""Distribution of rows over threads; compiled loops and NumPy's products release the global interpreter lock (GIL)."""
+"""Computation in several threads, for compiled loops and NumPy products, which release the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dmo.errors import UserError
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 _threads: ContextVar[int | None] = ContextVar("threads", default=None)
-"""Threads of this context while BLAS is limited to one thread; None means the number of BLAS threads."""
-_STRIPS, _LEAST_WORK = 8, 1 << 26  # strips of a product, and multiplications from which it is split
+"""Number of threads in a context in which BLAS is limited to one thread, or None for the number of BLAS threads."""
+_STRIPS, _LEAST_WORK = 8, 1 << 26  # Number of strips of a product, and minimum number of multiplications to split it.
 
 
 @lru_cache(maxsize=1)
@@ -30,11 +30,11 @@ def _blas() -> ThreadpoolController:
 
 def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
     """Limit BLAS to `threads` threads in a context; None keeps the current limit."""
-    return _blas().limit(limits=threads)  # the controller is cached, because finding the libraries takes 5 to 10 ms
+    return _blas().limit(limits=threads)  # The BLAS controller is cached, because its creation takes 5 to 10 ms.
 
 
 def thread_count(n_threads: int | None = None) -> int:
-    """Return the number of threads to use."""
+    """Return `n_threads`, or by default the number of threads that the context or BLAS allows."""
     if n_threads is not None:
         if n_threads < 1:
             raise UserError(f"n_threads must be at least 1, got {n_threads}; pass a positive number")
@@ -51,13 +51,13 @@ def _blas_threads() -> list[int]:
 
 
 def is_single_blas() -> bool:
-    """Check if BLAS currently has one thread, regardless of the threads of `in_threads`."""
+    """Return whether BLAS is currently limited to one thread."""
     return max(_blas_threads(), default=1) == 1
 
 
 def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None:
-    """Call `task(start, stop)` on pieces of 0..n, a few pieces per thread."""
-    threads = 1 if n <= least else thread_count()  # finding the number of BLAS threads is slower than one row
+    """Split n rows into ranges and call `task(start, stop)` for each range in several threads."""
+    threads = 1 if n <= least else thread_count()  # For few rows, the query of the thread count would take too long.
     size = max(least, -(-n // (threads if threads == 1 else 4 * threads)))
     size += -size % 32
     pieces = [(start, min(start + size, n)) for start in range(0, n, size)]
@@ -71,22 +71,21 @@ def over_rows(task: Callable[[int, int], None], n: int, least: int = 32) -> None
 
 
 def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: int | None = None) -> list[Found]:
-    """Compute `[task(item) for item in items]` in threads with one BLAS thread each.
+    """Compute `[task(item) for item in items]` in several threads, each with a single BLAS thread.
 
-    Use it for small linear algebra, which several BLAS threads would slow down.
+    Small matrices are processed faster by several independent threads than by several BLAS threads.
     """
     if not items:
         return []
-    if _threads.get() == 1:  # in a thread of `in_threads` or under `single_blas(1)`, which must not start others
+    if _threads.get() == 1:  # This thread is already one of several threads and must not start more.
         return [task(item) for item in items]
     threads = min(thread_count(n_threads), len(items))
 
     def alone(item: Item) -> Found:
-        _threads.set(1)  # in the copied context of this item: nested calls use only this thread
+        _threads.set(1)  # Nested calls in the copied context use only this thread.
         return task(item)
 
-    # Each item has its own copy of the context, so that progress, checkpoints and estimator names are available in
-    # tasks.
+    # Copy the context for each item, because tasks need its progress display, checkpoints and estimator names.
     runs = [copy_context() for _ in items]
     with blas_limited(1):
         if threads == 1:
@@ -95,16 +94,17 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
             return list(pool.map(lambda run, item: run.run(alone, item), runs, items))
 
 
-_KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)  # (option, bytes) of glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
+_KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)
+"""Numbers and values in bytes of the glibc options M_MMAP_THRESHOLD and M_TRIM_THRESHOLD."""
 
 
 @lru_cache(maxsize=1)
 def reuse_memory() -> None:
-    """Let this process reuse freed memory, which is glibc's default but is disabled by Dask's nanny on workers."""
-    # The nanny sets MALLOC_TRIM_THRESHOLD_, which disables glibc's dynamic threshold. Freed arrays of 128 KiB or more
-    # then return to the system immediately, and every block of rows starts with page faults. These faults took twice
-    # as long as all other work on the block.
-    with suppress(OSError, AttributeError, TypeError):  # another operating system or C library
+    """Let the process reuse freed memory, which is the default of glibc but is disabled on Dask workers."""
+    # The nanny process of a Dask worker sets MALLOC_TRIM_THRESHOLD_, which disables the dynamic threshold of glibc.
+    # Freed arrays of 128 KiB or more are then returned to the operating system immediately. Allocating them again for
+    # every block of rows causes page faults, which took twice as long as all other work on the block.
+    with suppress(OSError, AttributeError, TypeError):  # Other operating systems and C libraries lack these options.
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)
 
@@ -121,20 +121,20 @@ def given(threads: int | None) -> Iterator[None]:
 
 @contextmanager
 def single_blas(threads: int | None = None) -> Iterator[None]:
-    """Limit BLAS to one thread; `in_threads`, `product` and compiled loops use `threads` threads, by default BLAS's."""
-    # Small factorizations and products are slower with two BLAS threads than with one: the threads wait for each other
-    # in a busy loop. On a machine with other work, they also wait for threads that are not scheduled.
+    """Limit BLAS to one thread in a context, in which compiled loops and `in_threads` use `threads` threads.
+
+    The default of `threads` is the previous number of BLAS threads.
+    """
+    # Small factorizations and products are slower with two BLAS threads than with one, because the threads wait for
+    # each other in a busy loop. On a busy machine, threads also wait for threads that are not scheduled.
     with given(thread_count(threads)), blas_limited(1):
         yield
 
 
 def product(A: Any, B: Any) -> Any:
-    """Multiply matrices with the rows of A distributed over threads.
-
-    A (m, d); B (d, k) -> (m, k)
-    """
-    # The strips, and therefore the result, do not depend on the number of threads.
-    if not isinstance(A, np.ndarray):  # an array of another library, which computes the product itself
+    """Compute the matrix product of A and B in several threads, which share the rows of A."""
+    # The strips of rows, and therefore the result, do not depend on the number of threads.
+    if not isinstance(A, np.ndarray):  # Other array libraries parallelize the product themselves.
         return A @ B
     m, k = len(A), B.shape[1]
     if m * k * len(B) < _LEAST_WORK:

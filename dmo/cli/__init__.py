@@ -1,4 +1,4 @@
-"""The `dmo` command: from image folders or feature files to models, annotations and reports."""
+"""Command line interface of dmo, which covers reading data, fitting, annotation, evaluation and reports."""
 
 import gc
 import signal
@@ -6,18 +6,18 @@ import sys
 
 
 def main() -> None:
-    """Run the `dmo` command."""
-    gc.set_threshold(50_000)  # imports create many objects and hardly any garbage
+    """Run the `dmo` command with the arguments of the process."""
+    gc.set_threshold(50_000)  # Collect garbage rarely, because imports create many objects but hardly any garbage.
     try:
-        from dmo.cli.app import app  # here: Ctrl-C during the imports is handled below
+        from dmo.cli.app import app  # Import lazily, so that Ctrl-C during the import is handled below.
 
         app(prog_name="dmo")
-    except KeyboardInterrupt:  # during imports; later, `app` handles the interrupt
+    except KeyboardInterrupt:  # The interrupt occurred during imports; later interrupts are handled by `app`.
         print("dmo: stopped before it began", file=sys.stderr)
         sys.exit(130)
     except SystemExit as end:
-        if end.code != 130:  # the work is done: ignore Ctrl-C while Python shuts down
+        if end.code != 130:  # The work is done, so ignore Ctrl-C while Python shuts down.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise
     finally:
-        gc.freeze()  # otherwise, the collection at exit needs half as much time as the imports
+        gc.freeze()  # Avoid a garbage collection at exit, which would take half as long as the imports.

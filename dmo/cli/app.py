@@ -1,4 +1,4 @@
-"""Table of commands, and the application, which reports user errors as one sentence and an exit code."""
+"""Table of all commands, and the Typer application that runs them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ COMMANDS = {
     ),
 }
 ESTIMATORS = {entry.command: entry.name for entry in REGISTRY.values()}
-"""Names of the estimators on the command line: class names in lower case, two of them shortened."""
+"""Class names of the estimators, by their names on the command line."""
 TUNED = [entry.command for entry in REGISTRY.values() if entry.grid]
 
 
@@ -88,7 +88,7 @@ tune = lazy_group("dmo tune", COMMANDS["tune"].help, _of_estimators("dmo.cli.lea
 
 
 class Commands(LazyGroup):
-    """Group of all commands; prints user errors as one sentence to standard error and exits with their code."""
+    """Group of all commands, which prints user errors to standard error and exits with their exit codes."""
 
     path, entries, example = "dmo", COMMANDS, "dmo info FILE"
 

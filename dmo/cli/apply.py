@@ -1,4 +1,4 @@
-"""`dmo transform`, `dmo annotate` and `dmo search`: apply a model to samples, or search in them."""
+"""Commands that apply a model to samples: `dmo transform`, `dmo annotate` and `dmo search`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def transform(
 ) -> None:
     """Write the embedding of samples (default: all) to a result store or a table.
 
-    An interrupted result store is resumed, and a complete one is kept. A table is always written again.
+    An interrupted result store is resumed, and a complete result store is kept. A table is always written again.
     """
     with session() as run, ExitStack() as place:
         ending = check_rows_output(out, overwrite or dry_run)
@@ -134,10 +134,10 @@ def annotate(
 ) -> None:
     """Write the predicted labels of samples (default: the test split, else all) to a table or a result store.
 
-    The labels are the same as from `predict`. Models of real targets write the predicted numbers.
+    The labels are the same as those of `predict`. Models of regression targets write the predicted values.
     """
-    # In a folder of images, only new or changed images are described. On a feature store, an interrupted run resumes,
-    # and complete stores and CSV files are kept.
+    # For a folder of images, features are computed only for new or changed images. For a feature store, an interrupted
+    # run is resumed, and complete stores and CSV files are kept.
     of_images = is_image_folder(features)
     if of_images and (workflows.images.made_from_images(model) or not is_rows(features)):
         if scores or split is not None:
@@ -216,7 +216,7 @@ def _show_rows(record: Mapping[str, Any], what: str) -> None:
 
 def annotate_folder(request: workflows.images.ImageFolder, scheduler: str | None) -> None:
     """Run `dmo annotate MODEL FOLDER OUT` for a folder of images and print its result."""
-    stores.describe(request.model)  # fail on an invalid model before requesting workers
+    stores.describe(request.model)  # Raise errors about an invalid model before requesting Dask workers.
     with session() as run, connect(scheduler):
         record = workflows.images.annotate_images(run, request)
         record |= {} if request.dry_run else run.costs()
@@ -234,7 +234,10 @@ def annotate_folder(request: workflows.images.ImageFolder, scheduler: str | None
 def _tell(
     record: Mapping[str, Any], rows: list[tuple[str, str]], what: str, title: str, one: str, out: str, said: str
 ) -> None:
-    """Print the plan, or a summary of the written rows with example labels; `one` is the word for a sample."""
+    """Print the plan of a dry run, or a summary of the written rows with example labels.
+
+    `one` is the word for a sample, such as "image".
+    """
     if "seconds" not in record:
         show(record, rows, f"plan of the {what}; nothing was written")
         return
@@ -306,7 +309,7 @@ def search(
 
 
 def _weight(entry: str) -> tuple[str, float]:
-    """Parse VIEW=NUMBER to a view and its weight."""
+    """Parse the name and the weight of a view from VIEW=NUMBER."""
     view, _, number = entry.partition("=")
     try:
         return view, float(number)
@@ -315,7 +318,7 @@ def _weight(entry: str) -> tuple[str, float]:
 
 
 def _label_numbers(given: str, names: list[str]) -> list[int]:
-    """Return the numbers of labels from their names; raise UserError with a similar name for an unknown label."""
+    """Return the indices of comma-separated labels; the error for an unknown label suggests a similar label."""
     wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     if not wanted:
         raise UserError(f"--labels {given!r} names no label; separate labels by commas: 'sky, water'")
@@ -337,6 +340,6 @@ def _show_found(record: dict[str, Any]) -> None:
 
 
 def _said(entry: dict[str, Any]) -> str:
-    """Format the labels or real targets of an entry as text."""
+    """Format the labels or the regression targets of a sample as text."""
     values = [f"{name} {value:.6g}" for name, value in entry.get("values", {}).items()]
     return ", ".join(values or entry.get("labels", ["-"]))

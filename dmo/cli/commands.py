@@ -1,4 +1,4 @@
-"""Command groups that import a command's module on use, so that `dmo --help` is fast, and common options."""
+"""Command groups that import the modules of commands on first use, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
 
 @dataclass(frozen=True)
 class Lazy:
-    """Command that is imported on use. `target` is MODULE:NAME of a function, a group, or a factory of commands.
+    """Command that is imported when it is called, so that `dmo --help` is fast.
 
-    A factory is called with the class name `estimator`. `help` is the first sentence of the docstring.
+    `target` is the MODULE:NAME of a function, a group, or a factory that creates the command of an `estimator`.
     """
 
     target: str
@@ -35,11 +35,11 @@ class Lazy:
 
     @property
     def text(self) -> str:
-        """Help text; for estimators the first line of the class docstring."""
+        """Help text of the command, which is the docstring summary for commands of estimators."""
         return self.help if self.estimator is None else surfaces()[self.estimator].text
 
     def load(self) -> Any:
-        """Import the function or the group."""
+        """Import the function or the group of the command."""
         module, _, name = self.target.partition(":")
         found = getattr(import_module(module), name)
         return found if self.estimator is None else found(self.estimator)
@@ -52,15 +52,15 @@ PANELS = {
     "Look": ("evaluate", "report", "suggest", "demo"),
     "Work on a cluster": ("plan",),
 }
-"""Headings of the help with the commands below them; the registry has those of estimators."""
+"""Commands below each heading of `dmo --help`."""
 START = "Start with: dmo tune ridge TABLE.csv MODEL.zarr --label-columns NAME"
-"""Advice shown below lists of commands and of models."""
+"""Advice that is shown below the list of commands and below the list of methods."""
 ALIASES = {"predict": "annotate"}
-"""Alternative names of commands."""
+"""Names of commands by their alternative names."""
 
 
 class CommandFirst(HelpGroup):
-    """Group that shows a correct call (`example`) if the first argument is a file or an unknown command."""
+    """Command group whose error for a file instead of a command shows a correct call, the class attribute `example`."""
 
     example: ClassVar[str]
 
@@ -77,7 +77,7 @@ class CommandFirst(HelpGroup):
 
 
 class LazyGroup(CommandFirst):
-    """Group of the commands in `entries`; each is a placeholder with a help text until it is called."""
+    """Command group that knows only the help texts of its commands until a command is called."""
 
     path: ClassVar[str]
     entries: ClassVar[Mapping[str, Lazy]]
@@ -100,10 +100,10 @@ class LazyGroup(CommandFirst):
 
 @functools.cache
 def command_of(entry: Lazy, program: str) -> Any:
-    """Create the command of an entry, with the options of every run; `program` is its name in logs."""
+    """Create the command of an entry with the options that all commands share; `program` is its name in logs."""
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):
-        for command in found.registered_commands:  # empty for lazy groups
+        for command in found.registered_commands:  # Lazy groups have no registered commands.
             command.callback = offering(command.callback, f"{program} {command.name}")
             command.cls = HelpPage
         return typer.main.get_command(found)
@@ -115,7 +115,7 @@ def command_of(entry: Lazy, program: str) -> Any:
 
 
 def _help_page(estimator: str) -> type[HelpPage]:
-    """Create the class of the commands of an estimator."""
+    """Create a help page class for the commands of an estimator."""
     found = surfaces()[estimator]
     return type(
         "EstimatorHelp", (HelpPage,), {"estimator": estimator, "options": found.options, "engines": found.engines}
@@ -123,20 +123,20 @@ def _help_page(estimator: str) -> type[HelpPage]:
 
 
 def lazy_group(path: str, text: str, entries: Mapping[str, Lazy]) -> typer.Typer:
-    """Create the group of commands `path NAME` from these entries."""
+    """Create a group of lazily imported commands; `path` is the name of the group, such as "dmo fit"."""
     example = f"{path} {next(iter(entries))} FILE"
     kind = type("Group", (LazyGroup,), {"path": path, "entries": entries, "example": example})
     made = typer.Typer(cls=kind, no_args_is_help=True, add_completion=False, help=text, epilog=START)
-    made.callback()(lambda: None)  # Typer needs a callback for the group
+    made.callback()(lambda: None)  # Typer requires that a group has a callback.
     return made
 
 
 _ANYWHERE = ("log", *FLAGS)
-"""Options of commands that run in the client process only."""
+"""Run options of commands without a Dask scheduler."""
 
 
 def offering(callback: Any, program: str) -> Callable[..., Any]:
-    """Add the parameters of `RunOptions` to a callback; worker options only if it has a `scheduler` parameter."""
+    """Add the options of `RunOptions` to a command; commands without a `scheduler` parameter get no worker options."""
     own = inspect.signature(callback, eval_str=True).parameters
     added = [_parameter(name) for name in HELP if name in _ANYWHERE or "scheduler" in own]
 
@@ -151,14 +151,14 @@ def offering(callback: Any, program: str) -> Callable[..., Any]:
 
 
 def signed(command: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
-    """Set the signature of a command to these parameters."""
+    """Set the signature of a command to the given parameters."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """Create the parameter of a run option."""
+    """Create the command parameter for an option of `RunOptions`."""
     flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
     short = [f"-{name[0]}"] if name in FLAGS[1:] else []
     about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel=RUN)
@@ -254,7 +254,7 @@ OF_READING = {
     "drop_columns": DropColumns,
     "separator": Separator,
 }
-"""Options for reading tables, in training and later."""
+"""Options for reading tables, both for training and for prediction."""
 OF_TABLE = {
     "labels": Labels,
     "label_columns": LabelColumns,
@@ -264,20 +264,20 @@ OF_TABLE = {
     "text": Text,
     **OF_READING,
 }
-"""Options of commands that read a table or a folder."""
+"""Options of commands that read training data from a table or a folder."""
 OF_ROWS = ("labels", "label_columns", "label_count", "id", *OF_READING)
-"""Options of commands that read data files with labels for a fitted model."""
+"""Options of commands that read labeled data files for a fitted model."""
 FLAG_OF = {"types": "type"}
-"""Options whose flag differs from their parameter name."""
+"""Flags that differ from their parameter names, by parameter name."""
 
 
 def names_in(text: str) -> list[str]:
-    """Split names at commas; quote a name that contains a comma as in CSV."""
+    """Split comma-separated names; a name that contains a comma must be quoted as in CSV files."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
 
 
 def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the table options that were passed to arguments of `read_samples` and `ingest_files`."""
+    """Convert command-line options for tables to keyword arguments of `read_samples` and `ingest_files`."""
     asked = {key: given[key] for key in OF_TABLE if given.get(key) is not None}
     columns, count = asked.pop("label_columns", None), asked.pop("label_count", None)
     if sum(value is not None for value in (columns, count, asked.get("labels"))) > 1:
@@ -294,14 +294,14 @@ def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for data files with labels to a command, as its **given."""
+    """Replace the parameter **given of a command by the options for labeled data files."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     known = [p.name for p in own]
     return signed(command, [*own, *(keyword(key, OF_TABLE[key]) for key in OF_ROWS if key not in known)])
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """Format an option as words of a command line; empty if its value is None."""
+    """Format an option as the words of a command line, or as no words if its value is None."""
     flag = FLAG_OF.get(name, name).replace("_", "-")
     if value is None or isinstance(value, bool):
         return [] if value is None else [f"--{flag}" if value else f"--no-{flag}"]

@@ -1,6 +1,6 @@
-"""The `dmo` command as `dask dmo ...` of Dask's own command line.
+"""Plugin for the command line of Dask, which runs `dmo` as `dask dmo`.
 
-Every `dask scheduler` and `dask worker` imports this module; it imports dmo itself only when `dask dmo` is called.
+Every `dask scheduler` and `dask worker` imports this module. The module therefore imports dmo only for `dask dmo`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Pass all arguments to `dmo`."""
-    from dmo.cli.app import app  # schedulers and workers import this module, and need no commands
+    """Pass all arguments of `dask dmo` to `dmo`."""
+    from dmo.cli.app import app  # Import lazily, because schedulers and workers need no commands.
 
     app(list(arguments), prog_name="dask dmo")

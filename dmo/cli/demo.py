@@ -1,4 +1,4 @@
-"""`dmo demo`: run the whole workflow on bundled data, and write a table and a report."""
+"""Command `dmo demo`, which runs the whole workflow on bundled data and writes a report."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dmo.workflows.program import session
 
 TOP, SEED = 3, 0
 N_TRAIN = 150
-"""Number of training digits, small enough that scores differ between labels."""
+"""Number of training digits. With more digits, the scores of all labels would be nearly perfect."""
 N_DIGITS = 10
 
 
 def methods() -> dict[str, Any]:
-    """Return the models of the demo; their ridges were chosen on the last quarter of the training samples."""
+    """Create the models of the demo, whose regularization was selected on a quarter of the training samples."""
     return {
         "votes": dmo.NeighborVotes(decoder=f"f1@{TOP}"),
         "KGHA": dmo.KGHA("rbf", balance=1e-2, ridge=1e-2, n_components=0.8, intercept=True, random_state=SEED),
@@ -37,10 +37,10 @@ def methods() -> dict[str, Any]:
 
 
 LEAD = (
-    f"dmo has learned from {N_TRAIN} digits in four views to annotate digits by other writers. It has also learned one "
-    f"space of views and labels, in which digits are searched. Each held-out digit has 1 to 4 labels and gets {TOP}. "
-    "votes: kernel ridge regression of all views, votes of neighbors, and the plug-in rule for F1; r-mlr: linear ridge "
-    "regression; r-kmlr: kernel ridge regression; both averaged over the views."
+    f"The models were fitted on {N_TRAIN} handwritten digits in four views, and annotate digits by other writers. KGHA "
+    "also learned an embedding of views and labels, in which digits can be searched. Each held-out digit has 1 to 4 "
+    f"labels, and {TOP} labels are predicted. The model votes combines kernel ridge regression, votes of neighbors and "
+    "the plug-in rule for F1. The models r-mlr and r-kmlr are linear and kernel ridge regressions, averaged over views."
 )
 
 
@@ -49,7 +49,7 @@ def demo(
 ) -> None:
     """Learn to annotate handwritten digits: ingest, fit, annotate, search, evaluate and report.
 
-    An earlier demo in the folder is replaced.
+    An earlier demo in the output folder is replaced.
     """
     _check_folder(out)
     features, annotations = str(out / "digits.zarr"), str(out / "annotations.zarr")
@@ -86,7 +86,7 @@ def demo(
         page = workflows.report_page.write_page(
             run, judged, features, out / "report.html", "dmo demo: handwritten digits", lead=LEAD, more=[search]
         )
-    assert applied.Y is not None  # digits have labels
+    assert applied.Y is not None  # The digits have labels.
     found = {}
     for name, each in zip(models, judged):
         right = each.scores[:, :N_DIGITS].argmax(axis=1) == applied.Y[:, :N_DIGITS].argmax(axis=1)
@@ -102,15 +102,15 @@ def demo(
 
 
 def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, float]:
-    """Compute the mean Jaccard index of the labels of test samples and their ten nearest training samples, by space."""
+    """Compute the mean Jaccard index of test labels and the labels of the ten nearest training samples, per space."""
     from sklearn.decomposition import PCA
 
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
-    assert Y is not None  # digits have labels
+    assert Y is not None  # The digits have labels.
     assert truth is not None
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]
-    # Each view is divided by the mean length of its rows, so that all views have the same weight.
+    # Divide each view by the mean norm of its rows, so that all views have the same weight.
     lengths = {view: np.linalg.norm(rows(source), axis=1).mean() for view, source in old.items()}
     first, second = (np.hstack([rows(part[view]) / lengths[view] for view in part]) for part in (old, new))
     pca = PCA(size, random_state=SEED).fit(first)
@@ -123,7 +123,7 @@ def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, fl
 
 
 def _check_folder(out: Path) -> None:
-    """Raise an error if the folder contains other files; an earlier demo may be replaced."""
+    """Raise an error if the folder contains files that are not from an earlier demo."""
     if not _is_digits(out / "digits.zarr") and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise stores.StoreError(f"{out} exists and is not a demo; choose another folder with --out")
 
@@ -148,7 +148,7 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _say_next(record: Mapping[str, Any], made: Mapping[str, object]) -> None:
-    """Print the costs, the paths of all outputs, and commands to try next."""
+    """Print the costs of the demo, the paths of all outputs, and commands to try next."""
     store, model, space = (made[name] for name in ("features", "votes", "KGHA"))
     commands = [
         f"dmo info {store}",

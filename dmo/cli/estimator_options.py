@@ -1,4 +1,7 @@
-"""Command options for the parameters of estimators, cached because computing them imports every class."""
+"""Command-line options for the parameters of estimators.
+
+The options are cached in a file, because computing them imports all estimators.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ _KINDS = {kind.__name__: kind for kind in WORDS}
 
 @cache
 def surfaces() -> dict[str, Surface]:
-    """Return the options of each class; cached in a file until a source file of this package changes."""
+    """Return the options of each class; they are cached in a file until a source file of this package changes."""
     place, key = Path(cache_from_source(__file__)).with_suffix(".json"), _sources()
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, damaged or foreign cache
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # The cache can be missing or damaged.
         kept = json.loads(place.read_text("utf-8"))
         if kept["key"] == key:
             return {name: _read(found) for name, found in kept["surfaces"].items()}
-    from dmo.cli.signatures import surface  # imports all estimators
+    from dmo.cli.signatures import surface  # Import lazily, because this module imports all estimators.
 
     made = {name: surface(getattr(dmo, name)) for name in (*dmo.methods.__all__, *ENGINES.values())}
-    with suppress(OSError):  # without write permission, every command computes the options
+    with suppress(OSError):  # Without write permission, every command computes the options again.
         place.parent.mkdir(exist_ok=True)
         beside = place.with_suffix(f".{os.getpid()}")
         kept = {"key": key, "surfaces": {name: asdict(found) for name, found in made.items()}}
@@ -41,7 +44,7 @@ def surfaces() -> dict[str, Surface]:
 
 
 def _sources() -> str:
-    """Return a digest of the names, sizes and modification times of this package's source files."""
+    """Compute a hash of the names, sizes and modification times of the source files of dmo."""
     package = Path(dmo.__file__).parent
     found = [(str(file.relative_to(package)), file.stat()) for file in sorted(package.rglob("*.py"))]
     return sha256(repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]).encode()).hexdigest()
@@ -59,19 +62,19 @@ def _member(kept: Any) -> Any:
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """Return the options for the parameters of a class, in order, without parameters such as matrices."""
+    """Return the options of a class in the order of its parameters, omitting parameters such as matrices."""
     return surfaces()[name].options
 
 
 def engine_options(name: str) -> dict[str, Option]:
-    """Return the options of all engines that an estimator supports, except those that the estimator has itself."""
+    """Return the options of all engines that an estimator supports, without the options of the estimator itself."""
     return surfaces()[name].engines
 
 
 def engine(kind: str, name: str | None, given: Mapping[str, str]) -> Any:
-    """Create the `approximation` from its name and options; without a name, use the first engine with all options.
+    """Create the value of `approximation` from the name and the options of an engine.
 
-    Raises UserError for an option that the engine does not have.
+    Without a name, the first engine that has all options is selected. Unsupported options raise UserError.
     """
     own = options_of(kind)["approximation"]
     chosen = own.default if name is None else own.parse(name)

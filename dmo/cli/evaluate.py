@@ -1,4 +1,4 @@
-"""`dmo evaluate` and `dmo report`: evaluate models on labeled samples, and print metrics or write an HTML page."""
+"""Commands that evaluate models on labeled samples: `dmo evaluate` and `dmo report`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def evaluate(
 ) -> None:
     """Evaluate the predictions of a model on labeled samples (default: the test split, else all).
 
-    Training samples of the model are excluded by default. With `--split`, all samples of the split are evaluated.
+    The training samples of the model are excluded by default. With `--split`, all samples of the split are evaluated.
     """
     reading = table_arguments(given)
     for path in (model, *([] if is_rows(features) else [features])):
-        stores.describe(path)  # Fail on invalid paths before requesting workers.
-    evaluation = workflows.evaluation  # after the checks above, because this imports estimators
+        stores.describe(path)  # Raise errors about invalid paths before requesting Dask workers.
+    evaluation = workflows.evaluation  # Import estimators only after the checks above.
     with session() as run, connect(scheduler):
         found = evaluation.judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
@@ -66,7 +66,7 @@ _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Format metrics as rows (title, value) of a table, in percent; metrics of real targets are printed as numbers."""
+    """Format metrics as table rows of title and value: percentages for labels, numbers for regression targets."""
     if "rmse" in record:
         means = [("RMSE", "rmse"), ("MAE", "mae"), ("R2", "r2"), ("aRRMSE", "arrmse")]
         return [("targets", str(record["n_targets"])), *((title, f"{record[key]:.4g}") for title, key in means)]
@@ -88,7 +88,7 @@ def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def percent(share: float | None) -> str:
-    """Format a fraction as in "28.7 %", and None as a dash."""
+    """Format a fraction as a percentage such as "28.7 %", and None as a dash."""
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
@@ -120,7 +120,7 @@ def report_command(
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)
-        evaluation, page = workflows.evaluation, workflows.report_page  # after the check above: this imports estimators
+        evaluation, page = workflows.evaluation, workflows.report_page  # Import estimators only after the check.
         sweeps = [page.read_sweep(path) for path in sweep or ()]
         asked = {"top": top, "split": split, "title": title, **given}
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]
@@ -141,9 +141,9 @@ def report_command(
 
 
 def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], str, str]:
-    """Return the models, the feature store and the page; models and features are distinguished by their kind.
+    """Split the paths of `dmo report` into the models, the labeled samples and the HTML page.
 
-    The page is the last path if it ends in .html or .htm, or if it is the third path without `compare`.
+    The last path is the page if it ends in .html or .htm, or if it is the third path and `compare` is false.
     """
     *rest, last = paths
     named = (not compare and len(rest) == 2) or Path(last).suffix.lower() in (".html", ".htm")
@@ -161,7 +161,7 @@ def _places(run: Session, paths: list[str], compare: bool) -> tuple[list[str], s
 
 
 def _fitted_on(run: Session, model: str) -> str:
-    """Return the local feature store from which a model or a result store was made."""
+    """Return the feature store from which a model or a result store was created; raise an error if it is missing."""
     if (named := named_store(model, run.note)) is not None:
         return named
     raise UserError(

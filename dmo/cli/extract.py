@@ -1,4 +1,4 @@
-"""`dmo extract`: extract features from a folder of images to a feature store."""
+"""Command `dmo extract`, which extracts features of images to a feature store."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def extract_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Extract features from a folder of images: color, texture, gist and visual words."""
-    # An interrupted run resumes. On a cluster, each block of images is a task, and the resulting store is the same.
-    # Workers must see the images and the store under the same paths as the client.
+    # An interrupted run is resumed. On a Dask cluster, each block of images is a task, and the result is the same. The
+    # workers must be able to access the images and the store by the same paths as the client.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; omit --overwrite and --like")
     with session() as run, ExitStack() as place:
         if onnx is not None and (append or like is not None):
-            import dask.config  # here: most commands describe no images
+            import dask.config  # Import lazily, because few commands need this module.
 
             place.enter_context(dask.config.set({"dmo.onnx": onnx}))
         recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)
@@ -100,7 +100,7 @@ def _recipe(views: str, words: int | None, side: int, seed: int, onnx: str | Non
 
 
 def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
-    """Print a note on the files that are not read and on listed names without an image."""
+    """Print notes about files that are not read, and about names in the label file that have no image."""
     left = (
         (listing.others, "files that are not images (not read)"),
         (listing.unlisted, f"images not listed in {labels} (left out)"),

@@ -1,4 +1,4 @@
-"""Help of the commands: one line per option, grouped, on at most `LINES` lines."""
+"""Help pages of commands, which show grouped options with one line each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typer.core import TyperCommand, TyperGroup
 from dmo.cli.options import Option, written
 
 WIDTH, LINES = 80, 80
-"""Maximum width, and maximum number of lines of the help of a command."""
+"""Maximum width in characters and maximum number of lines of the help of a command."""
 TABLES, ENGINES, RUN = "Tables and folders", "Approximation", "Run"
-"""Panels of the options that read data files, of the options of engines, and of the options of every run."""
+"""Headings of options for reading data files, of options of engines, and of options that all commands share."""
 _GROUPS = ("Options", "Search", "Data", TABLES, "Model", ENGINES, "Decisions", "Running")
 _COLLAPSED = {TABLES: "explained by dmo ingest files --help", ENGINES: "explained on the page below"}
-"""Groups of shared options that become a list of names if the help is too long, in this order."""
+"""Groups of options that are shortened to lists of names, in this order, if the help is too long."""
 _GROUP_OF = {
     **dict.fromkeys(("folds", "scoring", "report"), "Search"),
     **dict.fromkeys(("views", "view", "split", "scale", "impute", "targets", "class_weight", "hierarchy"), "Data"),
@@ -29,9 +29,9 @@ _GROUP_OF = {
 }
 _PLACE = "reference/commands"
 _TYPER = {"help": "Show this help", "show_completion": "Print the completion script of the current shell"}
-"""Texts of the options that Typer adds."""
+"""Help texts of the options that Typer adds to commands."""
 _FROM_TEXT = re.compile(r'None: "?([-\w.]*\w)"?(?:\.?$|\. | \(|\))')
-"""Default of an option whose default is None, if its text states it, as in "None: 0.001."."""
+"""Pattern of a help text that states the actual value of a default None, such as "None: 0.001."."""
 
 
 def first_sentence(text: str | None) -> str:
@@ -41,7 +41,7 @@ def first_sentence(text: str | None) -> str:
 
 
 def option_line(option: Option, estimator: str, flag: bool, room: int) -> str:
-    """Describe an option of an estimator: a short text, its values if they fit in `room` columns, and its default."""
+    """Describe an option of an estimator by a short text, its default, and its values if they fit in `room` columns."""
     text = SHORT.get(f"{estimator}.{option.name}") or SHORT.get(option.name) or first_sentence(option.help)
     found = _FROM_TEXT.search(option.help)
     default = found[1] if option.default is None and found else option.default
@@ -53,20 +53,20 @@ def option_line(option: Option, estimator: str, flag: bool, room: int) -> str:
 
 
 def parameter_line(parameter: Any) -> str:
-    """Describe a parameter of a command by the first sentence of its help, and its default."""
+    """Describe a parameter of a command by the first sentence of its help and its default."""
     text, default = _TYPER.get(parameter.name) or first_sentence(parameter.help), parameter.default
     known = "default" in text or isinstance(default, bool) or not isinstance(default, int | float | str)
     return text if known or default == "" else f"{text} [{default}]"
 
 
 def _flags(option: Any) -> str:
-    """Return the names of an option; `--[no-]NAME` for a flag that can be switched off."""
+    """Return the names of an option, or --[no-]NAME for a flag that can be switched off."""
     *short, name = sorted(option.opts, key=len)
     return f"--[no-]{name[2:]}" if option.secondary_opts else ", ".join([*short, name])
 
 
 def _entries(rows: Sequence[tuple[str, str]], left: int, width: int) -> list[str]:
-    """Format pairs (name, text) in two columns; long texts wrap within the second column."""
+    """Format pairs of a name and a text in two columns; long texts are wrapped within the second column."""
     lines = []
     for name, text in rows:
         first, *more = textwrap.wrap(text, width - left - 4, break_on_hyphens=False) or [""]
@@ -83,7 +83,7 @@ def _arguments(arguments: Sequence[Any], width: int) -> list[str]:
     """Format the arguments of a command, followed by an empty line."""
     if not arguments:
         return []
-    # The usage line already shows a metavar that stands for several paths.
+    # Shorten a placeholder for several paths to PATHS, because the usage line already shows it in full.
     names = ["PATHS" if " " in name else name.strip("[]") for name in map(_argument, arguments)]
     rows = [(name, parameter_line(p)) for name, p in zip(names, arguments, strict=True)]
     return ["Arguments:", *_entries(rows, max(map(len, names)), width), ""]
@@ -100,14 +100,14 @@ def _paragraphs(text: str | None, width: int) -> list[str]:
 
 
 class HelpPage(TyperCommand):
-    """Command whose help has one line per option; `estimator` and its options are set for commands of estimators."""
+    """Command whose help has one line per option; subclasses define the options of an estimator."""
 
     estimator: ClassVar[str] = ""
     options: ClassVar[Mapping[str, Option]] = {}
     engines: ClassVar[Mapping[str, Option]] = {}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with collapsed groups if it has more than `LINES` lines."""
+        """Write the help; if it is too long, shorten groups of options to lists of names."""
         titles = tuple(_COLLAPSED)
         for collapsed, spaced in product((titles[:count] for count in range(len(titles) + 1)), (True, False)):
             if len(lines := self.page(ctx, collapsed, spaced)) <= LINES:
@@ -115,7 +115,7 @@ class HelpPage(TyperCommand):
         formatter.write("\n".join(lines))
 
     def page(self, ctx: Any, collapsed: Sequence[str], spaced: bool) -> list[str]:
-        """Return the lines of the help, with empty lines between the groups if `spaced`."""
+        """Return the lines of the help; if `spaced` is true, groups of options are separated by empty lines."""
         width, parameters = _width(), [p for p in self.get_params(ctx) if not getattr(p, "hidden", False)]
         arguments = [p for p in parameters if p.param_type_name == "argument"]
         usage = " ".join([ctx.command_path, "[OPTIONS]", *map(_argument, arguments)])
@@ -144,7 +144,7 @@ class HelpPage(TyperCommand):
         return [*lines, "", details(ctx)]
 
     def _option(self, parameter: Any) -> Option | None:
-        """Return the option of the estimator, or of its engines, that a parameter of the command represents."""
+        """Return the estimator or engine option of a command parameter, or None for other parameters."""
         known = self.engines if parameter.rich_help_panel == ENGINES else self.options
         return known.get(str(parameter.name))
 
@@ -162,7 +162,7 @@ class HelpPage(TyperCommand):
 
 
 def details(ctx: Any) -> str:
-    """Return the last line of the help: the documentation page of a command."""
+    """Return the last line of the help, which names the documentation page of the command."""
     names: list[str] = []
     while ctx.parent is not None:
         names.insert(0, str(ctx.command.name or ctx.info_name).lower())
@@ -172,10 +172,10 @@ def details(ctx: Any) -> str:
 
 
 class HelpGroup(TyperGroup):
-    """Group of commands whose help has the commands below headings, one text per command."""
+    """Command group whose help lists its commands below headings."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
+        """Write the help of the group."""
         width = _width()
         lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", *_paragraphs(self.help, width)]
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -306,6 +306,6 @@ SHORT = {
     "NeighborVotes.sharpness": "Weight of the scores of the base model",
     "TwoPassKNN.n_neighbors": "Number of neighbors with each label",
 }
-"""Line of an option in the help of estimators, by the name of the parameter or by class and parameter.
+"""Short help texts of estimator options, by parameter or by class and parameter.
 
-A parameter without an entry is described by the first sentence of its docstring."""
+Parameters without a short text are described by the first sentence of their documentation."""

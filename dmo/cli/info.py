@@ -1,4 +1,4 @@
-"""`dmo info`, `dmo verify` and `dmo methods`: inspect stores and data files, and list methods."""
+"""Commands that inspect stores and data files or list methods: `dmo info`, `dmo verify` and `dmo methods`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def info(
 
 
 def show_schema(schema: Mapping[str, Any] | None) -> None:
-    """Print the types of the columns of tables."""
+    """Print the types and values of the table columns from which a store was created."""
     if schema is not None and not run_options().quiet:
         grid("", ["column", "type", "values"], described(schema), numbers=False)
 
@@ -111,7 +111,7 @@ def _features(found: Mapping[str, Any]) -> Rows:
 
 
 def contents_of(store: dmo.stores.FeatureStore) -> dict[str, Any]:
-    """Describe a store: counts of labels, rarest and unused labels; missing values and samples of the views.
+    """Describe the labels and the missing values of a feature store.
 
     The "spread" of a view is the ratio of its largest to its smallest column scale.
     """
@@ -156,7 +156,10 @@ def _splits(split: Any) -> str:
 
 
 def written(store: dmo.stores.FeatureStore, path: str, one: str) -> tuple[dict[str, Any], Rows]:
-    """Summarize a new feature store as a record and as table rows; `one` is the word for a sample."""
+    """Summarize a new feature store as a JSON record and as table rows.
+
+    `one` is the word for a sample, such as "image".
+    """
     labels, split = store.labels, store.split
     each = None if labels is None else round(float(known_sums(labels)[0].sum() / labels.shape[0]), 4)
     record = {"store": path, "n_samples": store.n_samples, "bytes": dmo.stores.describe(path)["bytes"]}
@@ -216,7 +219,7 @@ def _provenance(found: Mapping[str, Any]) -> Rows:
 
 
 def _short(value: Any, most: int = 6) -> str:
-    """Format a JSON value on one line, with at most `most` items of a list."""
+    """Format a JSON value in one line, with at most `most` items of a list."""
     if isinstance(value, list):
         more = f", ... ({len(value)})" if len(value) > most else ""
         return ", ".join(str(item) for item in value[:most]) + more
@@ -233,7 +236,7 @@ def methods_command(
     markdown_table: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
 ) -> None:
     """List the methods of TraceEmbedding and MESD with their papers, engines, parameters and out-of-sample support."""
-    from dmo.methods.catalog import markdown  # here: `dmo info` needs no estimator
+    from dmo.methods.catalog import markdown  # Import lazily, because `dmo info` needs no estimators.
 
     found = dmo.TraceEmbedding.methods()
     columns = ("method", "family", "paper", "engines", "parameters", "new rows")

@@ -1,4 +1,4 @@
-"""`dmo ingest`: read the files of a data card, or any files, into a feature store."""
+"""Command `dmo ingest`, which reads data files into a feature store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dmo.workflows.program import Session, begin, session
 
 
 class _Ingest(CommandFirst):
-    """Command group that runs `CARD` if the first argument is the name or the file of a data card."""
+    """Command group that runs its command `CARD` if the first argument is the name or the path of a data card."""
 
     example = "dmo ingest files STORE.zarr --view NAME=FILE"
 
@@ -175,7 +175,7 @@ def _type(entry: str) -> tuple[str, str]:
 
 
 def _files_by_view(entries: Sequence[str]) -> dict[str, Any]:
-    """Map views to files, or to files by split, from NAME=FILE and NAME:SPLIT=FILE; reject repeated views."""
+    """Parse entries NAME=FILE or NAME:SPLIT=FILE to a mapping of views to files, or to files by split."""
     found: dict[str, Any] = {}
     for entry in entries:
         key, path = _pair("--view", entry)

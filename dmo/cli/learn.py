@@ -1,4 +1,4 @@
-"""`dmo fit`, `dmo tune` and `dmo plan`: one command per estimator, with the parameters of the estimator as options."""
+"""Commands `dmo fit`, `dmo tune` and `dmo plan`, which have a subcommand for every estimator."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _TUNE = "Choose parameters of the estimator by cross-validation and fit the best
 _SHOWN = 10
 _FIXED = ("approximation", "random_state")
 _HELD = ("kernel", "impute")
-"""Options whose value is fixed in `tune` if there is only one; several values are candidates."""
+"""Options that `dmo tune` searches only if several values are passed."""
 
 
 def fit_command(name: str) -> Callable[..., None]:
-    """Create the command that fits the estimator with this class name."""
+    """Create the `dmo fit` command of the estimator with the class name `name`."""
 
     def command(
         store: Given,
@@ -70,12 +70,13 @@ def fit_command(name: str) -> Callable[..., None]:
         **given: Any,
     ) -> None:
         free(model, overwrite, "model")
-        opened = store_of(name, store, given, overwrite)  # Reject unusable input before reserving the output.
+        opened = store_of(name, store, given, overwrite)  # Raise errors about the input before reserving the output.
         store = opened.url
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
-            made = estimator_of(name, given, opened)  # Reject invalid option values before slow steps.
+            made = estimator_of(name, given, opened)  # Raise errors about option values before slow steps.
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Request workers only for readable input.
+            # Connect to Dask workers only after the input has been read without errors.
+            backend = place.enter_context(dmo.cluster.connect(scheduler))
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():
@@ -99,7 +100,7 @@ def fit_command(name: str) -> Callable[..., None]:
 def with_options(
     command: Callable[..., None], name: str, text: str, options: Mapping[str, Option], several: bool
 ) -> Callable[..., None]:
-    """Replace **given of a command by the options of an estimator, of its engines, and of data files."""
+    """Replace the parameter **given of a command by the options of an estimator, of its engines, and of data files."""
     own = [option.parameter(several) for option in options.values()]
     engines = [option.parameter(False, ENGINES) for option in engine_options(name).values()]
     table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
@@ -107,8 +108,8 @@ def with_options(
 
 
 def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) -> dmo.stores.FeatureStore:
-    """Open the feature store at a path; convert other files to a store with the options `given`."""
-    from dmo.formats.sources import is_image_folder, is_rows  # here: `--help` needs no NumPy
+    """Open a feature store, or convert data files to a feature store as specified by the options `given`."""
+    from dmo.formats.sources import is_image_folder, is_rows  # Import lazily, because `--help` needs no NumPy.
 
     asked = {key for key in OF_TABLE if given[key] is not None}
     if not (is_rows(path) or is_image_folder(path)):
@@ -124,7 +125,7 @@ def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) ->
 def with_parameters(
     command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """Replace **given of a command by these parameters and the option for views; `text` is the help."""
+    """Replace the parameter **given of a command by `added` and the option for views, and set its help to `text`."""
     one = surfaces()[name].one_view
     views = keyword("view", View) if one else keyword("views", Views)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
@@ -137,7 +138,7 @@ def with_parameters(
 def training_of(
     name: str, store: dmo.stores.FeatureStore, split: str | None, given: Mapping[str, Any]
 ) -> workflows.fitting.Training:
-    """Open the training samples that the options select."""
+    """Open the training samples that the options for views and splits select."""
     return workflows.fitting.open_training(store, _views(given), split, name if surfaces()[name].one_view else None)
 
 
@@ -146,7 +147,10 @@ def _views(given: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureStore) -> Any:
-    """Create the estimator from the options; defaults are as in Python, except that kernels are selected by view."""
+    """Create an estimator from command-line options.
+
+    Defaults are the same as in Python, except for kernels, which depend on the view by default.
+    """
     options, views = options_of(name), workflows.apply.chosen_views(store, _views(given))
     chosen: dict[str, Any] = {}
     for parameter, option in options.items():
@@ -163,7 +167,7 @@ def estimator_of(name: str, given: Mapping[str, Any], store: dmo.stores.FeatureS
 
 
 def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, str]:
-    """Map views to kernel names; empty for an estimator without kernels."""
+    """Map views to their kernel names; the mapping is empty for estimators without kernels."""
     kernel = getattr(estimator, "kernel", None)
     if kernel is None:
         return {}
@@ -171,7 +175,7 @@ def _kernels(estimator: Any, training: workflows.fitting.Training) -> dict[str, 
 
 
 def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the table rows of the views, and the other rows."""
+    """Return the table rows that describe the views of a fitted model, and the remaining table rows."""
     rows, rest = [], []
     for name, width in record["views"].items():
         kernel = record["kernels"].get(name)
@@ -188,7 +192,7 @@ def _rows(record: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[
 
 
 def tune_command(name: str) -> Callable[..., None]:
-    """Create the command that tunes an estimator; its options accept candidate values, separated by commas."""
+    """Create the `dmo tune` command of an estimator, whose options accept comma-separated candidate values."""
     options = options_of(name)
     text = f"{surfaces()[name].text}\n\n{_TUNE}"
     if "kernel" in options and "bandwidth" not in options:
@@ -218,7 +222,7 @@ def tune_command(name: str) -> Callable[..., None]:
             held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
             fixed = {key: value for key, value in given.items() if key in held or key not in options}
             made = estimator_of(name, fixed, opened)
-            if tried is not None and "prepare__impute" in tried:  # Otherwise, `prepare` rejects missing values.
+            if tried is not None and "prepare__impute" in tried:  # Missing values raise an error without imputation.
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
             elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")
@@ -246,7 +250,10 @@ def _tried(
     training: workflows.fitting.Training,
     scoring: str | None,
 ) -> dict[str, Sequence[Any]] | None:
-    """Map parameters to candidate values: the default grid, updated by the options; None if no option is passed."""
+    """Map parameters to candidate values: the default grid, updated by the options.
+
+    Return None if no option is passed.
+    """
     views = training.views
     tried = workflows.fitting.default_grid(kind, training, scoring, given.get("decoder") is not None)
     asked = {
@@ -259,7 +266,10 @@ def _tried(
 
 
 def _values(option: Option, given: str | Sequence[str], views: Sequence[str]) -> list[Any]:
-    """Parse the candidate values of an option, separated by commas; repeated VIEW=VALUE entries form a single value."""
+    """Parse the comma-separated candidate values of an option.
+
+    If an option is repeated as VIEW=VALUE, all its entries form a single candidate.
+    """
     entries = [given] if isinstance(given, str) else list(given)
     if len(entries) > 1:
         return [option.value(entries, views)]
@@ -279,7 +289,7 @@ def _table(result: Any) -> None:
 
 
 def _parts(record: Mapping[str, Any]) -> list[str]:
-    """Describe the best hyperparameter candidate in one line."""
+    """Describe the best hyperparameter candidate, and name the report if one was written."""
     mean, metric = record["best"]["mean"], record["metric"]
     shown = workflows.fitting.shown_score(metric, mean)
     score = f"{metric} {shown:.4f} on {record['folds']} folds, best of {record['tried']}"
@@ -300,7 +310,7 @@ def _found_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan_command(name: str) -> Callable[..., None]:
-    """Create the command that compares the engines of an estimator."""
+    """Create the `dmo plan` command of an estimator, which compares its engines."""
     kernels = options_of(name).get("kernel")
 
     def command(
@@ -324,7 +334,8 @@ def plan_command(name: str) -> Callable[..., None]:
         opened = dmo.stores.open_features(store)
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
-            backend = place.enter_context(dmo.cluster.connect(scheduler))  # Request workers only for readable input.
+            # Connect to Dask workers only after the input has been read without errors.
+            backend = place.enter_context(dmo.cluster.connect(scheduler))
             estimator, _ = workflows.fitting.prepare(estimator_of(name, given, opened), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)

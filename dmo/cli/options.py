@@ -1,4 +1,4 @@
-"""Parameters of estimators as command-line options."""
+"""Conversion of estimator parameters to command-line options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dmo.errors import UserError
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Create a keyword-only parameter of a command, which becomes an option."""
+    """Create a keyword-only parameter of a command, which Typer converts to an option."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 class KernelName(str):
-    """Name of a kernel, as parsed by `dmo.kernels.parse`."""
+    """Type of options whose value is a kernel name that `dmo.kernels.parse` accepts."""
 
 
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "name", KernelName: "kernel"}
@@ -28,14 +28,14 @@ WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "name", Kern
 
 @dataclass(frozen=True)
 class Option:
-    """Parameter as a command-line option; `members` are the literal values and the types that it accepts."""
+    """Command-line option for a parameter, which accepts the literal values and the types in `members`."""
 
     name: str
     members: tuple[Any, ...]
     default: Any
     help: str
     by_view: bool = False
-    place: str = ""  # parameter name for `set_params`, such as "graph__tau"
+    place: str = ""  # Name of the parameter for `set_params`, such as "graph__tau".
 
     @property
     def flag(self) -> str:
@@ -43,7 +43,7 @@ class Option:
 
     @property
     def values(self) -> list[str]:
-        """Literal values, as written on the command line."""
+        """Literal values of the option, as written on the command line."""
         return [written(member) for member in self.members if not isinstance(member, type)]
 
     @property
@@ -53,11 +53,11 @@ class Option:
         return f"[VIEW=]{known}" if self.by_view else known
 
     def parse(self, text: str) -> Any:
-        """Parse a single value; raise UserError with the accepted values if it is invalid."""
+        """Parse a single value; the error for an invalid value lists the accepted values."""
         for member in self.members:
             if not isinstance(member, type) and text == written(member):
                 return member
-        for member in (int, float):  # Try int first, which rejects "5.0".
+        for member in (int, float):  # Try int first, because float also accepts "5".
             if member in self.members:
                 try:
                     return member(text)
@@ -75,7 +75,10 @@ class Option:
         raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}expected {needed}")
 
     def value(self, entries: Sequence[str], views: Sequence[str]) -> Any:
-        """Parse VALUE for all views, or VIEW=VALUE for some; others have the default (1 for a number without one)."""
+        """Parse entries of the form VALUE, which apply to all views, or VIEW=VALUE.
+
+        Views without an entry have the default value, or 1 if a numeric option has no default.
+        """
         common, single = self.default, {}
         for entry in entries:
             view, equals, text = entry.partition("=")
@@ -91,7 +94,10 @@ class Option:
         return dict.fromkeys(views, common) | single if single else common
 
     def parameter(self, several: bool, panel: str | None = None) -> inspect.Parameter:
-        """Create the parameter of a command, in a panel of its help; with `several`, booleans are values, not flags."""
+        """Create the parameter of a command; if `several` is true, a boolean is a value instead of a flag.
+
+        `panel` is the heading of the option in the help.
+        """
         text = self.help if self.default is None else f"{self.help} [default: {written(self.default)}]"
         about: dict[str, Any] = {"help": text, "rich_help_panel": panel}
         if self.members == (True, False) and not several:
@@ -103,15 +109,15 @@ class Option:
 
 
 def written(value: Any) -> str:
-    """Write a value as on the command line."""
+    """Format a value as it is written on the command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
 class Surface:
-    """Options and help text of a class."""
+    """Command-line options and help text of an estimator or engine."""
 
     options: dict[str, Option]
-    engines: dict[str, Option]  # options of its engines, the possible values of `approximation`
-    one_view: bool
-    text: str  # first line of the docstring
+    engines: dict[str, Option]  # Options of the engines that `approximation` can select.
+    one_view: bool  # Whether the estimator supports only a single view.
+    text: str  # First line of the docstring.

@@ -1,4 +1,4 @@
-"""`dmo serve`: try a model on a local web page, and correct its labels."""
+"""Command `dmo serve`, which starts a local web page to try a model and to correct its labels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dmo.workflows.program import session
 
 _CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
-"""Limits: bytes of a request head; concurrent connections; seconds that the server keeps an idle connection, waits for
-a request head, and waits for the last responses at shutdown."""
+"""Maximum size of the header of a request in bytes, maximum number of connections, and timeout in seconds. The timeout
+applies to idle connections, to headers of requests, and to the last responses at shutdown."""
 
 
 def serve(
@@ -58,11 +58,11 @@ def serve(
 
     Everybody who has the address, which includes a random token, can use the page. Stop the server with Ctrl-C.
     """
-    dmo.stores.model_contents(model)  # Reject other stores before importing estimators.
+    dmo.stores.model_contents(model)  # Raise errors about the model before the slow import of estimators.
     try:
         import uvicorn
 
-        from dmo.serve.app import Limits, _Connection, address_of, make_app  # needs the optional packages of `_CURE`
+        from dmo.serve.app import Limits, _Connection, address_of, make_app  # These imports need optional packages.
     except ImportError:
         raise ImportError(_CURE) from None
     with session() as run:
@@ -79,7 +79,7 @@ def serve(
                 uvicorn.Config(
                     app,
                     log_level="warning",
-                    access_log=False,  # The addresses contain the token.
+                    access_log=False,  # Do not log addresses, because they contain the token.
                     http=_Connection,
                     ws="none",
                     lifespan="off",
@@ -96,14 +96,17 @@ def serve(
                 say(f"{address}\nStop the server with Ctrl-C. The API is described at {address}openapi.json")
                 sys.stdout.flush()
                 wanted = sys.stdout.isatty() if browser is None else browser
-                # The socket already listens, so that a request of the browser waits for the server.
+                # The browser can be opened before the server runs, because the socket already accepts connections.
                 with _opened(address) if wanted else nullcontext():
                     server.run([listener])
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open a browser with a private file that redirects to the address, because other users see program arguments."""
+    """Open the address in a browser by a private file that redirects to it.
+
+    The file hides the address, which contains the token, from other users, who can see program arguments.
+    """
     with tempfile.TemporaryDirectory(prefix="dmo-serve-") as folder:
         page = Path(folder, "page.html")
         with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -114,18 +117,18 @@ def _opened(address: str) -> Iterator[None]:
 
 @contextmanager
 def _until_interrupted(server: Any) -> Iterator[None]:
-    """Treat Ctrl-C as the normal way to stop the server, even before it runs."""
+    """Handle Ctrl-C in the context as the normal way to stop the server, even before the server runs."""
     try:
         with server.capture_signals():
             yield
     except KeyboardInterrupt as stop:
-        if type(stop) is not KeyboardInterrupt:  # SIGTERM has its own exit code.
+        if type(stop) is not KeyboardInterrupt:  # SIGTERM raises a subclass, which has its own exit code.
             raise
     print("stopped", file=sys.stderr)
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Open a listening socket; raise UserError if the address does not belong to this machine or the port is in use."""
+    """Open a listening socket; raise UserError if the address is not available or the port is in use."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server(address, family=family)

@@ -1,4 +1,4 @@
-"""Print the results of commands on standard output, as text or as JSON."""
+"""Functions that print the results of commands to standard output, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dmo.errors import amount, visible
 from dmo.workflows.program import run_options
 
 WIDTH = 110
-"""Width of tables if the output is not a terminal."""
+"""Width of tables in characters if the output is not a terminal."""
 
 
 def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", line: str = "") -> None:
-    """Print a result: `record` with --json, otherwise `line`, or a table of `rows` (name, value) if `line` is empty."""
+    """Print `record` as JSON with the option --json, otherwise `line`, or the table `rows` if `line` is empty."""
     if run_options().json:
         print(json.dumps(record, indent=1, allow_nan=False, default=repr))
     if run_options().json or (line and run_options().quiet) or not (line or rows):
@@ -34,13 +34,16 @@ def show(record: Any, rows: Sequence[tuple[str, str]] = (), title: str = "", lin
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print text, unless --json is set."""
+    """Print text, unless the option --json is set."""
     if not run_options().json:
         print(text, end=end)
 
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> None:
-    """Print a table with a header, unless --json is set; `numbers` right-aligns all columns except the first."""
+    """Print a table with a header, unless the option --json is set.
+
+    If `numbers` is true, all columns except the first are right-aligned.
+    """
     if run_options().json:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -52,7 +55,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numb
 
 
 def _print(title: str, table: Table) -> None:
-    """Print a table to standard output, with the width `WIDTH` unless it is a terminal."""
+    """Print a titled table to standard output, with a fixed width unless the output is a terminal."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDTH
@@ -61,13 +64,16 @@ def _print(title: str, table: Table) -> None:
 
 
 def in_a_line(costs: Mapping[str, Any], out: str, *parts: str) -> str:
-    """Summarize an output and the elapsed time in one line; empty with --verbose, which prints a table instead."""
+    """Summarize an output and the elapsed time in one line.
+
+    The line is empty with the option --verbose, because commands then print a table instead.
+    """
     said = "; ".join([*(part for part in parts if part), f"{costs['seconds']:.1f} s"])
     return "" if run_options().verbose else f"{out}: {said}"
 
 
 def cost_rows(costs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows with the total time, the time per stage and the peak memory; empty without --verbose."""
+    """Return table rows with the total time, the time of each stage and the peak memory, if --verbose is set."""
     if not run_options().verbose:
         return []
     stages = [(f"  {name}", f"{seconds:.2f} s") for name, seconds in costs["stages"].items()]

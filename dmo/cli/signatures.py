@@ -1,4 +1,4 @@
-"""Derive command-line options from the signature and the numpydoc text of a class."""
+"""Derivation of command-line options from the signature and the docstring of a class."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dmo.kernels import Kernel
 from dmo.parameters import parts_of, places
 
 _SAID = {int: int, float: float, str: str, Kernel: KernelName}
-"""Types of parameters that can be written on a command line, with the types of their options."""
+"""Parameter types that a command line can express, and the types of their options."""
 
 
 def surface(kind: type) -> Surface:
-    """Return the options and the help text of a class."""
+    """Return the command-line options and the help text of a class."""
     text = (inspect.getdoc(kind) or "").partition("\n")[0]
     return Surface(options_of(kind), engine_options(kind), getattr(kind, "one_view", False), text)
 
 
 @cache
 def options_of(kind: type) -> dict[str, Option]:
-    """Return options for the parameters of a class in order, without parameters such as matrices."""
+    """Return the options of a class in the order of its parameters, omitting parameters such as matrices."""
     found: dict[str, Option] = {}
     known = parts_of(kind) if issubclass(kind, BaseEstimator) else ()
     parts: dict[str, Any] = {part.parameter: part for part in known}
@@ -55,7 +55,7 @@ def options_of(kind: type) -> dict[str, Option]:
 
 @cache
 def _own_options(kind: type) -> dict[str, Option]:
-    """Return options for the parameters in the signature of a class."""
+    """Return the options for the parameters in the signature of a class."""
     hints, texts, found = get_type_hints(vars(kind)["__init__"]), parameter_texts(kind), {}
     for parameter in list(inspect.signature(kind).parameters.values()):
         parts = list(_parts(hints[parameter.name]))
@@ -64,7 +64,7 @@ def _own_options(kind: type) -> dict[str, Option]:
         inner = [part for whole in parts if get_origin(whole) in _MAPPINGS for part in get_args(whole)[1:2]]
         members = dict.fromkeys(m for part in [*parts, *inner] for m in _members(part)) | dict.fromkeys(engines)
         if KernelName in members:
-            members.pop(str, None)  # A string is the name of a kernel.
+            members.pop(str, None)  # Remove str, because strings are kernel names here.
         if set(members) <= {None}:
             continue
         default = "auto" if KernelName in members and parameter.default == "rbf" else parameter.default
@@ -77,7 +77,7 @@ def _own_options(kind: type) -> dict[str, Option]:
 
 
 def _mention(texts: Mapping[str, str], name: str) -> str:
-    """Return the text of another parameter that mentions this one."""
+    """Return the text of another parameter that mentions the parameter `name`."""
     return next((text for text in texts.values() if re.search(rf"`{name}[`=]", text)), "")
 
 
@@ -85,12 +85,12 @@ _MAPPINGS = (Mapping, get_origin(Mapping[str, float]))
 
 
 def _parts(hint: Any) -> list[Any]:
-    """Return the members of a union."""
+    """Return the members of a union type, or the type itself if it is not a union."""
     return [p for part in get_args(hint) for p in _parts(part)] if get_origin(hint) in (Union, UnionType) else [hint]
 
 
 def _members(part: Any) -> tuple[Any, ...]:
-    """Return the values or the type that a command line can express for a member of a union."""
+    """Return the literal values or the option type for a member of a union type."""
     if get_origin(part) is Literal:
         return get_args(part)
     if part is bool:
@@ -101,7 +101,7 @@ def _members(part: Any) -> tuple[Any, ...]:
 
 
 def engine_options(kind: type) -> dict[str, Option]:
-    """Return options for the parameters of all engines of an estimator, except parameters of the estimator itself."""
+    """Return the options for all engines of an estimator, without the options of the estimator itself."""
     own = options_of(kind)
     named = own["approximation"].values if "approximation" in own else []
     found: dict[str, Option] = {}
@@ -118,7 +118,7 @@ def engine_options(kind: type) -> dict[str, Option]:
 
 @cache
 def parameter_texts(kind: type) -> dict[str, str]:
-    """Map parameters to their text in the numpydoc section of a class; resolve references such as "as in `Other`"."""
+    """Map the parameters of a class to their texts in its docstring; resolve references such as "as in `Other`"."""
     section = re.search(r"Parameters\n-+\n(.*?)(\n\n|\Z)", inspect.getdoc(kind) or "", flags=re.DOTALL)
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", section[1]) if section else ():

@@ -1,4 +1,4 @@
-"""`dmo suggest` and `dmo update`: export samples for annotation tools, and update models with the answers."""
+"""Commands that export samples to annotation tools and update models with the answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def update_command(
 ) -> None:
     """Refit a model with the labels that people assigned to suggested samples, or continue its incremental fit.
 
-    The new model stores the answers. `dmo suggest` does not list these samples again, and later updates keep them.
+    The new model stores the answers, which later updates keep. `dmo suggest` does not list answered samples again.
     """
     free(out, overwrite, "model")
     reading = table_arguments({**given, "separator": separator if is_rows(features) else None})

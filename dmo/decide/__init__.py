@@ -1,1 +1,1 @@
-"""Learn rankings, label sets, probabilities and classes from out-of-fold or leave-one-out scores."""
+"""Methods that learn rankings, label sets and label probabilities from out-of-fold or leave-one-out scores."""

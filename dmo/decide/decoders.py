@@ -1,4 +1,4 @@
-"""Decoders, which are parameters of estimators, and fitted decoders; `dmo.decoders` is the public module."""
+"""Decoders and fitted decoders, which the module `dmo.decoders` exports."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = ["Calibration", "FittedDecoder", "PlugIn", "PooledCalibration", "Score
 
 _log = logging.getLogger("dmo")
 _ENTRIES, _POOLED = 2**19, 2**17
-"""Maximum numbers of held-out scores from which label sets are learned without a decoder (at least 1000 samples are
-always used), and from which the pooled regression is learned."""
+"""Maximum numbers of sample-label pairs. The first limits the pairs from which an estimator without a decoder learns
+its label sets, but up to 1000 samples are always used. The second limits the pairs of the pooled regression."""
 
 
 _LARGEST = 1e100  # Largest magnitude of scores; their squares are finite.
 
 
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
-    """Find for each label the largest score at which it is not predicted, by bisection.
+    """Find the largest score at which each label is not predicted, by bisection.
 
-    given: a monotone decision, scores (1, L) -> (1, L); -> (L,), -inf or inf if the decision never changes
+    `given` is a monotone decision function. The result is -inf if a label is always predicted, and inf if never.
     """
     most = np.array([_LARGEST]).view(np.int64)[0]
 
@@ -64,14 +64,14 @@ class FittedDecoder:
     Parameters
     ----------
     probabilities : PooledProbabilities or SoftmaxProbabilities
-        Model of the label probabilities, given the scores: independent labels, or classes.
+        Model that computes label probabilities from scores, for independent labels or for mutually exclusive classes.
     thresholds : ndarray of shape (L,)
-        Probabilities above which labels are predicted.
+        Probability of each label above which the label is predicted.
     rule : PlugInRule, GainRule, SetRule or None, default=None
-        Rule that ranks the labels of a sample. A SetRule also predicts the labels with a positive value. None ranks
-        labels by probability.
+        Rule that ranks the labels of a sample. A `SetRule` also predicts the label sets. If None, labels are ranked by
+        probability.
     ranks : bool, default=True
-        Whether labels are ranked by the decoder. Otherwise, they are ranked by the scores.
+        Whether labels are ranked by the decoder. If False, labels are ranked by the raw scores.
 
     Examples
     --------
@@ -89,42 +89,42 @@ class FittedDecoder:
     ranks: bool = True
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Compute scores (m x L) that rank the labels of every sample, from score matrices (m x L each)."""
+        """Compute ranking scores of shape (m, L) from score matrices of shape (m, L)."""
         p = self.probabilities(scores)
         return p if self.rule is None else self.rule(p)
 
     @property
     def is_by_label(self) -> bool:
-        """Whether the prediction is a threshold per label on a single score matrix."""
+        """Whether each label is predicted by its own threshold on a single score matrix."""
         p, of_samples = self.probabilities, isinstance(self.rule, SetRule) and self.rule.metric in OF_SAMPLES
         return isinstance(p, PooledProbabilities) and p.ordered and len(p.mean) == 1 and not of_samples
 
     def sets(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Predict label sets by the rule for sets, or by the thresholds.
+        """Predict the label set of every sample.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (m, L)
-            Score matrices.
+            Score matrices of the samples.
 
         Returns
         -------
         ndarray of shape (m, L), uint8
-            1 for predicted labels, otherwise 0.
+            Matrix with 1 for predicted labels and 0 for other labels.
         """
         p = self.probabilities(scores)
         given = self.rule(p) > 0 if isinstance(self.rule, SetRule) else p > self.thresholds
         return np.asarray(given & self.probabilities.seen, np.uint8)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Convert the decoder to arrays and JSON values for a model store.
+        """Convert the decoder to arrays and JSON values that can be saved with a model.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            Learned arrays.
+            Learned arrays of the decoder.
         meta : dict
-            JSON values.
+            Other parameters of the decoder, which can be saved as JSON.
         """
         arrays = self.probabilities.to_arrays() | {"thresholds": self.thresholds}
         meta: dict[str, Any] = {"rule": None, "ranks": self.ranks}
@@ -135,19 +135,19 @@ class FittedDecoder:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Create a decoder from the result of `to_arrays`.
+        """Restore a decoder from the result of `to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            Learned arrays.
+            Learned arrays of the decoder.
         meta : mapping
-            JSON values.
+            Other parameters of the decoder.
 
         Returns
         -------
         FittedDecoder
-            Restored decoder.
+            The restored decoder.
         """
         own = {key: value for key, value in arrays.items() if "/" not in key}
         thresholds, ranks = own.pop("thresholds"), meta["ranks"]
@@ -160,24 +160,21 @@ class FittedDecoder:
 
 
 def aside_samples(Y: Any, counts: np.ndarray | None, keys: np.ndarray | None) -> np.ndarray | slice:
-    """Choose the samples that label sets are learned from if the estimator has no decoder.
-
-    Y, counts (n, L); keys (n,)
-    """
+    """Choose the samples from which an estimator without a decoder learns its label sets."""
     return some_samples(Y, max(1000 * Y.shape[1], _ENTRIES), counts, keys)
 
 
 @dataclass(eq=False, repr=False)
 class Calibration(ParameterObject):
-    """Probabilities by Platt's logistic regression per label, shrunk towards a regression shared by all labels.
+    """Decoder that learns label probabilities by Platt scaling, shrunk towards a regression shared by all labels.
 
-    Labels with few positive samples are shrunk most, see `dmo.decide.probabilities`. Labels are ranked by their
-    probabilities.
+    Labels with few positive samples are shrunk most, see `dmo.decide.probabilities`. The labels of a sample are ranked
+    by probability.
 
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels, see `Scores`.
+        Hierarchy of the labels, in the format that the class `Scores` describes.
 
     Examples
     --------
@@ -200,24 +197,24 @@ class Calibration(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities and thresholds from held-out scores (out-of-fold or leave-one-out).
+        """Learn label probabilities and thresholds from out-of-fold or leave-one-out scores.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples, computed by models fitted without them.
+            Out-of-fold or leave-one-out score matrices of the samples.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
+            Weights of the entries of Y. Unknown entries have weight 0. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
-            positions of the samples are used.
+            Integer key of every sample, from which random subsets and folds are derived. Duplicate samples must have
+            equal keys. By default, the key of a sample is its row index.
 
         Returns
         -------
         FittedDecoder
-            Decoder that computes label probabilities and label sets from scores of new samples.
+            Decoder that computes label probabilities and label sets from the scores of new samples.
         """
         pooled = PooledProbabilities.fit(scores, Y, counts, _POOLED, keys)
         return _fitted(pooled.refined(scores, Y, counts), scores, Y, counts, keys)
@@ -236,23 +233,23 @@ class Calibration(ParameterObject):
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            See `learn`.
+            Out-of-fold or leave-one-out score matrices of the samples.
         Y : ndarray of shape (n, L), 0/1
-            Labels of the samples. With more than 1000 samples and more than half a million entries, a random subset of
+            Labels of the samples. If Y has more than 1000 rows and more than half a million entries, a random subset of
             the samples is used.
         seen : ndarray of shape (L,), bool
-            Whether the label occurs in any training sample, including samples that are not in Y.
+            Whether each label occurs in any training sample, including samples that are not in Y.
         classes : bool
-            Whether every sample has one class. Probabilities are then in the order of the scores.
+            Whether every sample has exactly one class. Class probabilities have the same order as the scores.
         counts : ndarray of shape (n, L), or None, default=None
-            See `learn`.
+            Weights of the entries of Y, as in `learn`.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            See `learn`.
+            Integer keys of the samples, as in `learn`.
 
         Returns
         -------
         FittedDecoder
-            Decoder with `ranks=False`.
+            Decoder that predicts probabilities and label sets but ranks labels by their raw scores (`ranks=False`).
         """
         rows = aside_samples(Y, counts, keys)
         scores, Y = [part[rows] for part in scores], Y[rows]
@@ -267,12 +264,14 @@ class Calibration(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class PooledCalibration(ParameterObject):
-    """Probabilities by a single logistic regression shared by all labels; labels are ranked by probability.
+    """Decoder that learns label probabilities by one logistic regression and ranks labels by probability.
+
+    All labels share the regression coefficients.
 
     Parameters
     ----------
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels, see `Scores`.
+        Hierarchy of the labels, in the format that the class `Scores` describes.
 
     Examples
     --------
@@ -295,78 +294,82 @@ class PooledCalibration(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities from held-out scores (out-of-fold or leave-one-out).
+        """Learn label probabilities and thresholds from out-of-fold or leave-one-out scores.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples, computed by models fitted without them.
+            Out-of-fold or leave-one-out score matrices of the samples.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
+            Weights of the entries of Y. Unknown entries have weight 0. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
-            positions of the samples are used.
+            Integer key of every sample, from which random subsets and folds are derived. Duplicate samples must have
+            equal keys. By default, the key of a sample is its row index.
 
         Returns
         -------
         FittedDecoder
-            Decoder that computes label probabilities from scores of new samples.
+            Decoder that computes label probabilities and label sets from the scores of new samples.
         """
         return _fitted(PooledProbabilities.fit(scores, Y, counts, keys=keys), scores, Y, counts, keys)
 
 
 @dataclass(eq=False, repr=False)
 class PlugIn(ParameterObject):
-    """Plug-in rule that predicts the labels with the best expected value of a metric, or label sets with a guarantee.
+    """Decoder that maximizes the expected value of a metric, or predicts label sets with a guarantee.
 
     Parameters
     ----------
     metric : str, default="f1@5"
-        Metric or guarantee. Metrics of k labels per sample, for `predict(top=k)`, are "f1@k" (F1 of label-averaged
-        precision and recall), "f1-macro@k" (macro F1), "recall@k" (mean recall over labels), "n+@k" (number of labels
-        predicted correctly at least once) and "psp@k" (propensity-scored precision). For "precision@k", "f1-micro@k",
-        "f1-samples@k" and "jaccard@k", labels are ranked by probability. Metrics of label sets of any size, for
-        `predict()`, are "f1-micro", "f1-macro", "f1-samples" and "jaccard". Guarantees for label sets of new samples
-        (see Notes) are "recall>=0.9", "recall-macro>=0.9", "precision>=0.8" and "precision-micro>=0.8", with any level
-        between 0 and 1. "fnr<=0.1" is the same as "recall>=0.9".
+        Name of a metric or guarantee.
+
+        - Metrics of k labels per sample, for `predict(top=k)`: "f1@k" (F1 of label-averaged precision and recall),
+          "f1-macro@k" (macro F1), "recall@k" (mean recall over labels), "n+@k" (number of labels predicted correctly at
+          least once) and "psp@k" (propensity-scored precision). For "precision@k", "f1-micro@k", "f1-samples@k" and
+          "jaccard@k", labels are ranked by probability.
+        - Metrics of label sets of any size, for `predict()`: "f1-micro", "f1-macro", "f1-samples" and "jaccard".
+        - Guarantees for the label sets of new samples (see Notes): "recall>=0.9", "recall-macro>=0.9", "precision>=0.8"
+          and "precision-micro>=0.8", with any level between 0 and 1. "fnr<=0.1" is the same as "recall>=0.9".
     size : int, default=500
-        Number of samples over which the metric is computed. If it is small, rare labels may not occur and count less.
+        Number of samples for which the expected metric is maximized. A small number favors frequent labels, because
+        rare labels may not occur in so few samples.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels, see `Scores`. Added ancestors cannot violate a guarantee of recall. Guarantees of
-        precision do not support a hierarchy.
+        Hierarchy of the labels, in the format that the class `Scores` describes. Guarantees of precision do not support
+        a hierarchy, because the ancestors added to a label set can be wrong.
 
     Notes
     -----
-    Label sets have the labels with scores above 0. Their guaranteed quantities are:
+    Each guarantee refers to one of these quantities:
 
-    - "recall": the fraction of the labels of a sample that are predicted, averaged over samples. It is 1 for samples
-      without labels. For classes, this is the coverage of prediction sets.
-    - "recall-macro": for each label, the fraction of its samples for which it is predicted.
-    - "precision": the fraction of the predicted labels of a sample that are correct, averaged over samples. It is 1 for
-      empty sets.
+    - "recall": the fraction of the true labels of a sample that are predicted, averaged over samples. The fraction is 1
+      for samples without labels. For multiclass targets, "recall" is the coverage of the prediction sets.
+    - "recall-macro": the recall of a label, which is the fraction of its samples for which it is predicted. The
+      guarantee holds for each label.
+    - "precision": the fraction of the predicted labels of a sample that are correct, averaged over samples. The
+      fraction is 1 for empty label sets.
     - "precision-micro": the fraction of all predicted labels that are correct.
 
     Guarantees of recall and "precision" hold in expectation over training sets and new samples, by conformal risk
     control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples, the quantity
-    varies around its mean by about 1 / sqrt(n). For "recall-macro", n is the number of samples with the label.
-    "precision-micro" holds with a probability of 90 % over training sets, by fixed-sequence testing [Angelopoulos,
-    Bates, Candes, Jordan, Lei 2025]. Its p-values use the normal distribution.
+    deviates from its expectation by about 1 / sqrt(n). For "recall-macro", n is the number of samples with the label.
+    The guarantee of "precision-micro" holds with a probability of 90 % over training sets, by fixed-sequence testing
+    [Angelopoulos, Bates, Candes, Jordan, Lei 2025]. The p-values of the tests use the normal approximation.
 
-    Guarantees hold on average for samples from the distribution of the training samples. They do not hold for every
-    single sample, for subgroups, or for samples from another distribution. They are learned from out-of-fold scores.
-    The model that scores new samples is fitted on all samples and is usually slightly better. If there are too few
-    samples for a guarantee, all labels are predicted for recall and none for precision. Labels without training samples
-    are never predicted.
+    A guarantee holds on average for samples from the distribution of the training samples. It does not hold for every
+    single sample, for subgroups, or for samples from another distribution. Guarantees are learned from out-of-fold
+    scores. The model that scores new samples is fitted on all samples and is usually slightly better. If there are too
+    few samples for a guarantee of recall, all labels are predicted. If there are too few samples for a guarantee of
+    precision, no label is predicted. Labels without training samples are never predicted.
 
-    Guarantees assume that entries are unknown independently of the labels and features of the sample. Each label may
-    have its own fraction of unknown entries. Guarantees do not depend on the scale of sample weights. In the
-    finite-sample term, the new sample has the largest weight, so that this term differs between one sample of weight 2
-    and two equal samples. `dmo.decide.rules` has the formulas.
+    Guarantees assume that label values are missing independently of the labels and features of the sample. The fraction
+    of missing values may differ between labels. Multiplying all sample weights by a constant does not change a
+    guarantee. `dmo.decide.rules` has the formulas.
 
-    For each guarantee, the `rule` of the fitted decoder estimates the fraction of predicted labels that are correct
-    (`right`) and the fraction of empty sets (`empty`) from the same held-out samples. Both are logged.
+    For each guarantee, the attribute `rule` of the fitted decoder contains the fraction of predicted labels that are
+    correct (`right`) and the fraction of empty label sets (`empty`). Both fractions are estimated from the samples from
+    which the decoder was learned, and both are logged.
 
     Examples
     --------
@@ -391,7 +394,7 @@ class PlugIn(ParameterObject):
 
     @property
     def makes_sets(self) -> bool:
-        """Whether the metric or guarantee is for sets of any size."""
+        """Whether the metric or guarantee applies to label sets of any size."""
         return self.metric in SET_METRICS or promised(self.metric) is not None
 
     def _check(self) -> None:
@@ -419,24 +422,24 @@ class PlugIn(ParameterObject):
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> FittedDecoder:
-        """Learn probabilities and the rule from held-out scores (out-of-fold or leave-one-out).
+        """Learn label probabilities and the decision rule from out-of-fold or leave-one-out scores.
 
         Parameters
         ----------
         scores : sequence of ndarray of shape (n, L)
-            Score matrices of samples, computed by models fitted without them.
+            Out-of-fold or leave-one-out score matrices of the samples.
         Y : ndarray of shape (n, L), 0/1
             Labels of the samples.
         counts : ndarray of shape (n, L), or None, default=None
-            Weights of the entries of Y, 0 for unknown entries. By default, all weights are 1.
+            Weights of the entries of Y. Unknown entries have weight 0. By default, all weights are 1.
         keys : ndarray of shape (n,), uint64, or None, default=None
-            Key of every sample, equal for duplicate samples. Keys determine random subsets and folds. By default, the
-            positions of the samples are used.
+            Integer key of every sample, from which random subsets and folds are derived. Duplicate samples must have
+            equal keys. By default, the key of a sample is its row index.
 
         Returns
         -------
         FittedDecoder
-            Decoder that predicts or ranks labels from the scores of new samples.
+            Decoder that ranks labels and predicts label sets from the scores of new samples.
         """
         self._check()  # Check again because `set_params` may have changed the parameters.
         probabilities = PooledProbabilities.fit(scores, Y, counts, keys=keys)
@@ -462,7 +465,7 @@ class PlugIn(ParameterObject):
 
 
 def _report(rule: SetRule) -> str:
-    """Describe the label sets of a guarantee on held-out samples."""
+    """Format the log message about the held-out label sets of a guarantee."""
     right = "no labels are given" if rule.right is None else f"{rule.right:.2f} of the given labels are right"
     return f"{rule.metric}: on held-out samples, {right}, and {100 * (rule.empty or 0.0):.0f} % of the samples get no label"
 
@@ -475,7 +478,7 @@ def _fitted(
     keys: np.ndarray | None,
     rule: PlugInRule | GainRule | None = None,
 ) -> FittedDecoder:
-    if compared() is not None:  # Candidates are compared by rankings, for which thresholds are not needed.
+    if compared() is not None:  # A search compares candidates by their rankings, which need no thresholds.
         return FittedDecoder(probabilities, np.full(Y.shape[1], 0.5), rule)
     return FittedDecoder(probabilities, learn_thresholds(probabilities(scores), Y, counts, keys), rule)
 
@@ -485,31 +488,32 @@ Learner: TypeAlias = Calibration | PlugIn | PooledCalibration
 
 @dataclass(eq=False, repr=False)
 class Scores(ParameterObject):
-    """Ranking of labels by their scores, the default of estimators without a learned decoder (`decoder=None`).
+    """Decoder that ranks labels by their scores, the default of all estimators (`decoder=None`).
 
-    Labels are ranked by score / frequency^prior_power / propensity with standardized scores, see
-    `dmo.decide.score_rule.ScoreRule`. Estimators other than `KGHA` and `MultiViewRidge` support only `label_sets` and
-    `hierarchy`.
+    Labels are ranked by score / frequency^prior_power / propensity, where the scores can be standardized. The class
+    `dmo.decide.score_rule.ScoreRule` has the complete formula. Estimators other than `KGHA` and `MultiViewRidge`
+    support only `label_sets` and `hierarchy`.
 
     Parameters
     ----------
     prior_power : float in [0, 1], default=0.0
         Exponent of the label frequency by which scores are divided. Larger values favor rare labels.
     standardize : float in [0, 1], default=0.0
-        Strength of standardization. This fraction of the mean of the leave-one-out training scores of each label is
-        subtracted, and scores are divided by their standard deviation to this power. It requires factorized kernels.
+        Strength of standardization by the leave-one-out training scores of each label: 0 keeps the scores, and 1
+        subtracts their mean and divides by their standard deviation. For other values, this fraction of the mean is
+        subtracted, and the divisor is the standard deviation to this power. Standardization needs factorized kernels.
     propensity : bool, default=False
-        Whether to divide the scores by label propensities, for propensity-scored precision. This is equivalent to a fit
-        of labels divided by their propensities [Onishi, Hayashi 2025]. Combine it with `intercept=True`.
+        Whether to divide the scores by label propensities, for propensity-scored precision. The division is equivalent
+        to fitting labels divided by their propensities [Onishi, Hayashi 2025]. Combine it with `intercept=True`.
     label_sets : bool, default=True
-        Whether to learn label sets for `predict` and probabilities for `predict_proba` from held-out scores of training
-        samples, see the documentation of the estimator. If False, `predict` returns the same number of labels for every
-        sample, the average number of labels per training sample.
+        Whether to learn label sets for `predict` and probabilities for `predict_proba` from out-of-fold or
+        leave-one-out scores. If False, `predict` assigns the same number of labels to every sample: the average number
+        of labels per training sample.
     hierarchy : str, dict of str to str or list of str, or None, default=None
-        Hierarchy of the labels: a CSV file with the columns parent,child, or a mapping of each child to its parent or
-        parents. Labels are referred to by name, or by column index if a label matrix has no names. Ancestors of labels
-        are added in `fit`, and in `predict` without `top`. If labels are given as lists, ancestors become labels. A
-        saved model contains the hierarchy and does not need the file.
+        Hierarchy of the labels, as the path of a CSV file with the columns parent,child, or as a mapping of each child
+        to its parent or parents. The hierarchy contains label names, or column indices if the label matrix has no
+        names. `fit` adds the ancestors of each label, and so does `predict` without `top`. If Y is a list of label
+        lists, ancestors become additional labels. A saved model contains the hierarchy and does not need the file.
 
     Examples
     --------
@@ -540,12 +544,12 @@ class Scores(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Return whether a value of the parameter `decoder` means that no decoder is learned."""
+        """Return whether the value of an estimator's parameter `decoder` ranks labels by score."""
         return value is None or isinstance(value, cls)
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Return the decoder for a name, or `Scores` for None."""
+        """Return the decoder with a given name, or `Scores()` for None."""
         return cls() if value is None else as_decoder(value)
 
 
@@ -555,8 +559,9 @@ def as_decoder(given: str | Learner | None) -> Learner | None:
     Parameters
     ----------
     given : str, Calibration, PlugIn, PooledCalibration or None
-        Name or decoder: "calibrated" means `Calibration()`, "probabilities" means `PooledCalibration()`. A metric such
-        as "f1@5" or "f1-macro" or a guarantee such as "recall>=0.9" means `PlugIn` with this metric.
+        Name of a decoder, or a decoder, which is returned unchanged. "calibrated" stands for `Calibration()` and
+        "probabilities" for `PooledCalibration()`. A metric such as "f1@5" or "f1-macro", or a guarantee such as
+        "recall>=0.9", stands for `PlugIn` with this metric.
 
     Returns
     -------

@@ -1,9 +1,10 @@
-"""Out-of-fold scores of training samples: choose the samples, and fit the models if there is no closed form.
+"""Out-of-fold scores of training samples, for estimators without a closed form for leave-one-out scores.
 
-Kernel ridge regression has a closed form for leave-one-out scores. KGHA has none: given its coordinates, its views are
-ridge regressions too, but the coordinates depend on all labels. On enron with half as many components as labels and
-balance 0.01, leave-one-out scores of these ridge regressions had a macro AUC of 0.80, but out-of-fold scores 0.70 and
-test samples 0.73. With all components, the values were 0.73, 0.72 and 0.73.
+Kernel ridge regression has a closed form for leave-one-out scores. `KGHA` has none, because its embedding depends on
+the labels of all samples, including the sample that is left out. The closed form for a fixed embedding is too
+optimistic. On the data set enron, with half as many components as labels and balance 0.01, the macro AUC of the closed
+form was 0.80. The macro AUC of out-of-fold scores was 0.70, and the macro AUC of test samples was 0.73. With all
+components, the three values were 0.73, 0.72 and 0.73.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ from dmo.lowrank import FeatureMap
 from dmo.progress import stage
 
 Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Mean and standard deviation of the held-out scores of every label."""
+"""Pair of arrays: the mean and the standard deviation of the held-out scores of each label."""
 
 
 @dataclass
 class LeftOut:
-    """Held-out scores of training samples, or the way in which `Annotator._decide` computes them."""
+    """Held-out scores of training samples, or the method by which `Annotator._decide` computes such scores."""
 
-    # "known": `scores` has them. "folds": by cross-validation. "part": by one fit on a part of the samples. "": they
-    # are not needed. None: by cross-validation for a decoder, otherwise by one fit on a part.
+    # Source of the scores. "known": the attribute `scores` contains them. "folds": they are computed by
+    # cross-validation. "part": they are computed by one fit on a part of the samples. "": no scores are needed. None:
+    # use cross-validation if the estimator has a decoder, otherwise one fit on a part of the samples.
     how: Literal["known", "folds", "part", ""] | None = None
-    rows: np.ndarray = field(
-        default_factory=lambda: np.zeros(0, np.intp)
-    )  # (m,): Row indices of the samples if `how` is "known".
-    scores: list[np.ndarray] | None = None  # (m, L) each: Score matrices, the input of a decoder.
+    # Row indices of the samples with scores, an array of shape (m,).
+    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    scores: list[np.ndarray] | None = None  # Score matrices of shape (m, L), from which a decoder is learned.
     statistics: Statistics | None = None  # Statistics of the scores of all samples, if the fit computes them.
-    maps: Mapping[str, FeatureMap] | None = None  # Low-rank kernels for a fit on a part; they do not depend on labels.
+    maps: Mapping[str, FeatureMap] | None = None  # Low-rank kernels of the fit, which a fit on a part can reuse.
 
 
 def out_of_fold_scores(
     estimator: Any, data: Data, rows: np.ndarray | None = None, model: Any = None
 ) -> list[np.ndarray]:
-    """Compute out-of-fold scores of all samples, or of `rows`, by cross-validation; they are the input of a decoder.
+    """Compute out-of-fold score matrices of all samples, or of `rows`, by cross-validation.
 
-    views (n, d), prepared by the estimator -> (n, L) each
+    The views in `data` must have been prepared by the estimator.
     """
     scores: dict[int, np.ndarray] = {}
     index = np.flatnonzero(data.any_weight) if rows is None else rows
@@ -70,44 +71,42 @@ def out_of_fold_scores(
 
 
 SOME_ROWS, SOLVED_SOME = 2048, 256
-"""Maximum numbers of rows with leave-one-out scores, for exact kernels with a factor and for larger kernels solved by
-iteration. With a factor, its entries for these rows are kept until label sets are needed. In an iteration, each row is
-an additional right-hand side. On 3500 rows of bibtex, micro F1 is 0.498 with 1024 rows, 0.500 with 2048 and 0.504 with
-all."""
+"""Maximum numbers of rows with leave-one-out scores. The first applies to factorized exact kernels, whose factor
+entries for these rows stay in memory. The second applies to larger kernels, for which an iterative solver needs one
+right-hand side per row. On 3500 rows of the data set bibtex, micro F1 is 0.498 with scores of 1024 rows, 0.500 with
+2048 and 0.504 with all."""
 HELD_OUT_ROWS = 2000
-"""Maximum number of training rows of the additional fit for label sets and probabilities, which limits its cost."""
+"""Maximum number of training rows of the additional fit for label sets and probabilities."""
 LEAST = 8
-"""Minimum number of rows to learn probabilities from a part of them."""
+"""Minimum number of rows from which label sets and probabilities are learned by one fit on a part."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
-"""Up to this number of rows, all rows are scored by cross-validation, with more folds for fewer rows. If only a random
-quarter was scored, the probabilities of KGHA changed with the order of the samples by 0.73 for 48 samples and by 0.15
-for 1000. With cross-validation, they change by 0.10 and 0.01."""
+"""Up to `FEW_ROWS` rows, all rows are scored by cross-validation, with up to `_MOST_FOLDS` folds. Scores of only a
+random quarter of the rows would make the result depend on the order of the samples. The probabilities of `KGHA` then
+changed by 0.73 for 48 samples and by 0.15 for 1000. With cross-validation, they change by 0.10 and 0.01."""
 PASSED_ROWS, _RUN = 4096, 256
-"""Rows that the moment engine reads again for held-out scores, and rows per run, because stores are read in blocks."""
+"""Number of rows that the moment engine reads again for held-out scores, and number of successive rows that it reads at
+once. Successive rows are read because stores are organized in blocks of rows."""
 
 
 def some_rows(keys: np.ndarray, factorized: bool) -> np.ndarray | None:
-    """Choose the rows with the smallest keys for leave-one-out scores; return None to use all rows."""
+    """Choose the rows for leave-one-out scores by their keys; return None to use all rows."""
     if len(keys) <= (SOME_ROWS if factorized else SOLVED_ROWS):
         return None
     return smallest(keys, SOME_ROWS if factorized else SOLVED_SOME)
 
 
 def smallest(keys: np.ndarray, count: int) -> np.ndarray:
-    """Return the row indices of the `count` smallest keys in ascending order; of equal keys, the first rows are used.
-
-    keys (n,) -> (count,)
-    """
+    """Return the ascending row indices of the `count` smallest keys; among equal keys, the first rows are chosen."""
     return np.sort(np.argsort(keys, kind="stable")[:count])
 
 
 def takes_folds(n: int, storage: Storage, kernels: Iterable[MultiKernel]) -> bool:
-    """Return whether held-out scores of n rows need cross-validation, because solving for each row is too expensive."""
+    """Return whether leave-one-out scores of n rows are too expensive, so that cross-validation is needed."""
     return storage != "memory" and n > SOLVED_ROWS and not all(is_linear(kernel) for kernel in kernels)
 
 
 def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
-    """Choose at most `times * PASSED_ROWS` of n row indices, in evenly spaced runs; return None to use all rows."""
+    """Choose at most `times * PASSED_ROWS` of n rows in evenly spaced runs; return None to use all rows."""
     if n <= times * PASSED_ROWS:
         return None
     starts = np.linspace(0, n - _RUN, times * PASSED_ROWS // _RUN).astype(np.intp)
@@ -117,14 +116,15 @@ def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:
 def held_out_part(
     estimator: Any, data: Data, rows: np.ndarray, most: int, maps: Mapping[str, FeatureMap] | None = None
 ) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Score some of the `rows` by one fit on at most `most` other rows; return their indices and scores.
+    """Score some of the `rows` by one fit on at most `most` other rows; return the scored indices and their scores.
 
-    Returns None if there are too few rows, or if all training rows have the same labels.
+    Return None if there are too few rows, or if all training rows have the same labels.
     """
-    # Few rows are all scored, by cross-validation. Otherwise, at most three of four rows are fitted, and at most half
-    # as many are scored, stratified by labels. The fit is therefore cheaper than the fit on all rows. The rows are read
-    # once into memory, where exact kernels are stored, too. `maps` are low-rank kernels to reuse, which do not depend
-    # on labels; learning them again took most of the time. Of very many rows, only some evenly spaced runs are used.
+    # Small data sets are scored by cross-validation. From larger data sets, disjoint sets of training rows and scored
+    # rows are drawn, stratified by labels. At most three quarters of the rows are training rows, and at most one
+    # quarter is scored, so that this fit is cheaper than the fit on all rows. From very large data sets, only evenly
+    # spaced runs of rows are used. All these rows are read once into memory. The low-rank kernels in `maps` do not
+    # depend on labels and are reused, because learning them again took most of the time.
     some, Y = rows_in_runs(len(rows), 16), data.Y
     rows = rows if some is None else rows[some]
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
@@ -144,14 +144,14 @@ def held_out_part(
     model = _scoring(estimator)
     engine = getattr(model, "approximation", None)
     if getattr(estimator, "is_exact", isinstance(engine, Exact)):
-        # Kernels of few rows fit in memory, without stores and workers. The precision of the engine is kept.
+        # The kernels of so few rows fit in memory, so that neither stores nor Dask workers are needed.
         model.set_params(approximation=replace(exact_engine(engine), storage="memory", path=None))
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     old, new = (_part(read, np.searchsorted(index, some)) for some in (train, test))
     learned = replace(data.rows(train), views=old)
     with warnings.catch_warnings(), stage("label sets", 1) as advance:
-        warnings.simplefilter("ignore")  # The fit on all rows has issued the same warnings.
+        warnings.simplefilter("ignore")  # The fit on all rows has already issued these warnings.
         if few:
             found = out_of_fold_scores(model, learned, model=model)
         else:
@@ -162,14 +162,14 @@ def held_out_part(
 
 
 def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
-    """Compute a content hash (key) of every sample, which determines its fold and random subsets.
+    """Compute the 64-bit keys of the samples at `index`, from which folds and random subsets are derived.
 
-    index (m,) -> (m,), uint64
+    The key of a sample is a hash of its labels and features, so that it does not depend on the order of the samples.
     """
-    # A key is a hash of the labels and feature values (as float32) of a sample, so it does not depend on the order of
-    # samples, and duplicates have the same key. Rows of a precomputed kernel, whose columns are samples too, are
-    # identified by their position. A fit reads the rows once for all of its keys.
-    views = getattr(data.views, "raw", data.views)  # The last digits of scaled values depend on the sample order.
+    # Features are hashed as float32, and duplicate samples have equal keys. For a precomputed kernel, whose columns
+    # depend on the sample order, the key is a hash of the row index. The keys are cached so that a fit reads each row
+    # only once.
+    views = getattr(data.views, "raw", data.views)  # Use unscaled values, because scaling depends on the sample order.
     if _identified_by_position(estimator, views):
         return mixed(index + 1)
     found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
@@ -182,10 +182,7 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
 
 
 def sample_keys(estimator: Any, Y: Rows, views: Mapping[str, Rows]) -> np.ndarray:
-    """Compute the content hashes of all samples of a training set, see `row_keys`.
-
-    Y (n, L) -> (n,), uint64
-    """
+    """Compute the keys of all samples of a training set from their labels and features, as in `row_keys`."""
     if _identified_by_position(estimator, views):
         return mixed(np.arange(Y.shape[0]) + 1)
     keys = row_hashes(Y)
@@ -201,39 +198,30 @@ def _identified_by_position(estimator: Any, views: Mapping[str, Rows]) -> bool:
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum the weights of all duplicates of each sample; leave-one-out scores omit the sample with its duplicates.
-
-    keys, weights (n,) -> (n,)
-    """
+    """Sum the weights of each sample and its duplicates, which leave-one-out scores omit together."""
     _, place = np.unique(keys, return_inverse=True)
     return np.bincount(place.ravel(), weights)[place.ravel()]
 
 
 def dealt(Y: Block, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarray:
-    """Split samples into stratified folds by key, so that sample order does not matter and duplicates share a fold.
-
-    Y (n, L); keys (n,) -> (n,)
-    """
+    """Assign samples to stratified folds by their keys, independently of the sample order; duplicates share a fold."""
     distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
     if len(distinct) < (parts if isinstance(parts, int) else len(parts)):
-        # There are too few distinct samples to keep duplicates together.
+        # There are fewer distinct samples than folds, so that duplicates cannot share a fold.
         return stratified_folds(Y, parts)
     return stratified_folds(Y[first], parts)[place.ravel()]
 
 
 def folds_of_rows(Y: Block, keys: np.ndarray) -> np.ndarray:
-    """Split samples into folds by key; small data sets get more folds.
-
-    Y (n, L); keys (n,) -> (n,)
-    """
+    """Assign samples to stratified folds by their keys, with more folds for small data sets."""
     count = len(np.unique(keys))
-    count = len(keys) if count == 1 else count  # If all rows are equal, they are assigned by position.
+    count = len(keys) if count == 1 else count  # If all samples are equal, folds depend on their positions.
     folds = FOLDS if count > FEW_ROWS else max(FOLDS, min(_MOST_FOLDS, FEW_ROWS // count))
     return dealt(Y, keys, min(folds, count))
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
-    """Read rows `index` (ascending) into memory; for a kernel matrix, read only the columns of these samples."""
+    """Read the rows at the ascending `index` into memory; for a kernel matrix, read only the same columns."""
     if isinstance(source, PartialRows):
         return PartialRows(_read(source.source, index, square), source.present[index])
     some = Subset(source, index)
@@ -245,17 +233,17 @@ def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:
 
 
 def learned_columns(estimator: Any) -> bool:
-    """Return whether imputed values or column scales were learned from all training rows, including held-out rows."""
+    """Return whether the preparation of the views was learned from all training rows, including held-out rows."""
     return any(part.to_arrays() for part in getattr(estimator, "preparations_", {}).values())
 
 
 def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """Return the views, without the preparation of the estimator if it was learned from rows."""
+    """Return the raw views if their preparation was learned from rows, otherwise the prepared views."""
     return views.raw if learned_columns(estimator) and isinstance(views, PreparedViews) else views
 
 
 def _scoring(estimator: Any) -> Any:
-    """Clone an estimator for scores only: without decoder, class weights and preparation that is not learned."""
+    """Clone an estimator to compute raw scores, without its decoder, its class weights and fixed preparation."""
     bare: dict[str, Any] = {"decoder": None}  # Raw scores do not depend on the decoder.
     if not learned_columns(estimator):
         bare["prepare"] = Prepare("none", views=estimator._prepare.views)
@@ -263,7 +251,7 @@ def _scoring(estimator: Any) -> Any:
     model = clone(estimator)
     model.set_params(**{name: value for name, value in bare.items() if name in model.get_params(deep=False)})
     model._only_scores = True
-    if hasattr(estimator, "target_weights_"):  # Hyperparameter searches are not repeated in folds.
+    if hasattr(estimator, "target_weights_"):  # Reuse the hyperparameters found by the fit on all rows.
         model._given_by_target = estimator.target_weights_, estimator.target_ridges_
     model._told_classes = estimator.classes_ if estimator._tells_classes and not estimator.multilabel_ else None
     if "approximation" in model.get_params(deep=False):
@@ -272,13 +260,13 @@ def _scoring(estimator: Any) -> Any:
 
 
 def _fit(model: Any, data: Data) -> Any:
-    """Fit a model on some rows, with their weights and unknown labels."""
+    """Fit a model on the rows in `data`, which may have weights and missing labels."""
     y = data.answers if model._told_classes is None else model._told_classes[data.Y.argmax(axis=1)]
     return model.fit(data.views, y) if data.complete else model.fit(data.views, y, sample_weight=data.weights)
 
 
 def _scored(model: Any, views: Mapping[str, Rows]) -> list[np.ndarray]:
-    """Compute the score matrices of new rows; classes missing in the training part get the lowest score of the row."""
+    """Compute the score matrices of new rows; classes without training rows have the lowest score of the row."""
     found: list[np.ndarray] = model._scores(prepare_views(model, views, reset=False))
     if model._told_classes is None or len(model.classes_) == len(model._told_classes):
         return found

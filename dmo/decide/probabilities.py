@@ -1,38 +1,40 @@
-"""Label probabilities from held-out scores, and the thresholds above which labels are predicted.
+"""Label probabilities and prediction thresholds, learned from held-out scores.
 
-**Pooled regression.** All labels share one small logistic regression,
+**Pooled regression.** All labels share one logistic regression,
 
     logit p_il = sum_k (b_k z_kil + b'_k z_kil^2 + b''_k z_kil phi_l) + eta phi_l + theta phi_l^2 + zeta,
 
-with the scores z_k standardized per label, for the score matrices k = 1 ... K, and the standardized log frequency phi_l
-of label l. Rare labels have too few positives for a logistic regression of their own (Platt); the pooled regression has
-only 3 K + 3 coefficients.
+with the score matrices k = 1 ... K, the scores z_k standardized for each label, and the standardized log frequency
+phi_l of label l. Rare labels have too few positive samples for a logistic regression per label (Platt scaling). The
+pooled regression has only 3 K + 3 coefficients.
 
-**Refinement.** The regression is adapted to single labels by logit p_il <- (1 + a_l) logit p_il + c_l. The maximum a
-posteriori estimate has a normal prior of a_l and c_l around 0, so that only labels with enough samples differ from the
-pooled regression (`refined`). The refined probability of a label increases with its score: beyond its vertex, the
-parabola is replaced by a line with a small slope, and 1 + a_l is positive. Otherwise, the probability could decrease
-with the score for labels that cannot be learned. Leave-one-out scores of such labels are lower for samples with the
-label, because the mean over the other samples is lower. This effect does not exist for new samples.
+**Refinement.** The regression is adapted to each label by logit p_il <- (1 + a_l) logit p_il + c_l. The slope a_l and
+the offset c_l are maximum a posteriori estimates with a normal prior around 0. Labels with few samples therefore remain
+close to the pooled regression. The refined probability of a label always increases with its score: beyond its vertex,
+the parabola is replaced by a line with a small slope, and 1 + a_l is positive. Without these constraints, the
+probability could decrease with the score for labels that cannot be learned. The leave-one-out scores of such labels are
+lower for samples with the label, because the mean over the other samples is lower. New samples have no such bias.
 
-On test samples with ridge scores, the log loss of the pooled -> refined regression, and the LRAP of raw scores ->
-refined probabilities, were: enron 0.1445 -> 0.1425, 0.662 -> 0.674; yeast 0.4403 -> 0.4316, 0.766 -> 0.769; scene
-0.1986 -> 0.1974, 0.880 -> 0.887. With prior precisions from 1 to 20, both change by less than 0.002.
+The refinement was tested on test samples with ridge scores. The log loss decreased from 0.1445 to 0.1425 on enron, from
+0.4403 to 0.4316 on yeast and from 0.1986 to 0.1974 on scene. Compared to raw scores, the LRAP of refined probabilities
+increased from 0.662 to 0.674 on enron, from 0.766 to 0.769 on yeast and from 0.880 to 0.887 on scene. Prior precisions
+from 1 to 20 change the log loss and the LRAP by less than 0.002.
 
-**Thresholds for micro F1.** The threshold of a set of entries is the mean of all thresholds, weighted by exp(F1
-sqrt(positives) / 0.05), with the F1 of each threshold on the set. The mean changes continuously with the probabilities.
-The threshold of the highest F1 does not: F1 is flat around its maximum, and a relative error of 4e-7 in the scores
-changed up to 10 % of the predicted entries. On new samples, F1 is higher with the mean by 0.001 to 0.003 for 60 to 200
-samples, and equal for 1000.
+**Thresholds for micro F1.** The learned threshold is a mean of all thresholds, weighted by exp(F1 sqrt(positives) /
+0.05), with the F1 of each threshold on the training pairs. This mean changes continuously with the probabilities. The
+threshold of the highest F1 is unstable, because F1 is flat around its maximum: a relative error of 4e-7 in the scores
+changed up to 10 % of the predictions. On new samples, the mean threshold increases F1 by 0.001 to 0.003 for 60 to 200
+training samples. For 1000 training samples, F1 is the same.
 
-The threshold of a label is shrunk towards the threshold t of all labels: logit t_l = w_l logit t*_l + (1 - w_l) logit t with
-w_l = n_l / (n_l + 20) for n_l positives. With true probabilities a common threshold is optimal [Lipton, Elkan, Narayanaswamy
-2014], and thresholds per label without shrinkage decreased micro F1 on enron from 0.58 to 0.38. Both kinds are learned
-on each half of the samples and compared by their F1 on the other half. The result is the weighted mean of their logits.
-The weight of each kind is the probability that it is better, given the standard error of the difference.
+The threshold of a label is shrunk towards the common threshold t of all labels: logit t_l = w_l logit t*_l + (1 - w_l)
+logit t with w_l = n_l / (n_l + 20) for n_l positives. For true probabilities, a common threshold is optimal [Lipton,
+Elkan, Narayanaswamy 2014]. Thresholds per label without shrinkage decreased micro F1 on enron from 0.58 to 0.38. The
+common threshold and the thresholds per label are learned on each half of the samples and compared by their F1 on the
+other half. The result is the weighted mean of their logits, where the weight is the probability that the thresholds are
+better, given the standard error of the difference.
 
-**Keys.** Subsets and folds of samples depend on one 64-bit key per sample, not on positions or digits of scores.
-Samples with equal keys are duplicates: they are chosen together and share a fold.
+**Keys.** Random subsets and folds depend on one 64-bit key per sample, not on the sample order or on the scores.
+Duplicate samples have equal keys, so that they are chosen together and share a fold.
 """
 
 from __future__ import annotations
@@ -48,31 +50,31 @@ from scipy.special import expit, logit, ndtr, softmax
 
 from dmo.blocks import row_blocks
 
-_ENTRIES = 2**18  # Sample-label pairs whose regressors are in memory at the same time.
-_MOST = 2**21  # Pairs used to learn the 3 K + 3 coefficients; more pairs do not change the third digit.
-_FIRST = 2**17  # Pairs used in a first regression, which provides the starting point for all pairs.
+_ENTRIES = 2**18  # Maximum number of sample-label pairs whose regressors are in memory at the same time.
+_MOST = 2**21  # Maximum number of sample-label pairs in the regression; more pairs do not change the third digit.
+_FIRST = 2**17  # Number of sample-label pairs in a first regression, which provides a starting point.
 _STEPS = 50
-_SLOPE_PRIOR = 5.0  # Precision of the prior of a and c, which corresponds to 20 samples with p = 1/2.
-_SLOPE = 0.05  # Minimum slope of the logit of a label in its standardized score, and minimum of 1 + a.
+_SLOPE_PRIOR = 5.0  # Precision of the prior of slopes and offsets, equivalent to 20 samples with p = 1/2.
+_SLOPE = 0.05  # Minimum slope of the logit as a function of the standardized score, and minimum of 1 + a_l.
 _CROSSED = 5  # Number of folds for out-of-fold probabilities.
-_SMALLEST = 1e-9  # Relative ridge, because equal score matrices would make the Newton system singular.
+_SMALLEST = 1e-9  # Relative ridge on the Hessian, which equal score matrices would make singular.
 PRECISION = 1e-4
-"""Difference of logits up to which two probabilities are treated as equal. Scores from kernels in memory and in tiles
-can have relative differences of 1e-6, which change logits by about 1e-5."""
-_CONSTANT = 1e-6  # Relative standard deviation up to which scores are treated as constant.
+"""Difference of logits up to which two probabilities are treated as equal. Scores from kernels in memory and from
+tiled kernels can differ by 1e-6 of their size, which changes logits by about 1e-5."""
+_CONSTANT = 1e-6  # Ratio of standard deviation to mean up to which scores are treated as constant.
 
 
 @dataclass(frozen=True)
 class PooledProbabilities:
-    """Label probabilities from score matrices, by a logistic regression shared by all labels."""
+    """Model of label probabilities: a logistic regression on K score matrices, shared by all L labels."""
 
-    mean: np.ndarray  # (K, L): Means of the held-out scores.
-    deviation: np.ndarray  # (K, L): Standard deviations of the held-out scores.
-    rarity: np.ndarray  # (L,): Standardized log frequency phi.
-    seen: np.ndarray  # (L,): Whether any training sample has the label.
-    coefficients: np.ndarray  # (3 K + 3,): b, b', b'' of every score matrix, then eta, theta, zeta.
-    own: np.ndarray  # (2, L): a and c of every label.
-    ordered: bool = False  # Whether probabilities always increase with scores.
+    mean: np.ndarray  # Mean of the held-out scores of each label, an array of shape (K, L).
+    deviation: np.ndarray  # Standard deviation of the held-out scores of each label, of shape (K, L).
+    rarity: np.ndarray  # Standardized log frequency phi of each label, of shape (L,).
+    seen: np.ndarray  # Boolean mask of the labels that occur in training samples.
+    coefficients: np.ndarray  # Coefficients b, b' and b'' of each score matrix, then eta, theta and zeta.
+    own: np.ndarray  # Slope a and offset c of each label, of shape (2, L).
+    ordered: bool = False  # Whether the probability of a label always increases with its score.
 
     @classmethod
     def fit(
@@ -83,10 +85,7 @@ class PooledProbabilities:
         entries: int = _MOST,
         keys: np.ndarray | None = None,
     ) -> Self:
-        """Fit the regression by maximum likelihood; above `entries` entries, use a random subset of the samples.
-
-        scores, Y, counts (n, L); keys (n,)
-        """
+        """Fit the regression by maximum likelihood on at most `entries` sample-label pairs of random samples."""
         frequency = label_frequency(Y, counts)
         n = len(Y) if counts is None else np.maximum(counts.sum(axis=0), 1)
         log_frequency = np.log(np.maximum(frequency, 0.5 / n))
@@ -107,10 +106,7 @@ class PooledProbabilities:
         return model
 
     def refined(self, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
-        """Adapt the regression to single labels by a slope and an offset per label.
-
-        scores, Y, counts (n, L)
-        """
+        """Adapt the regression to each label by a slope and an offset, from arrays of shape (n, L)."""
         ordered = replace(self, ordered=True)
         return replace(ordered, own=_own_lines(ordered._logits(scores), np.asarray(Y, np.float64), counts))
 
@@ -122,9 +118,9 @@ class PooledProbabilities:
         counts: np.ndarray | None = None,
         keys: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute out-of-fold probabilities by regressions fitted on the other folds; return `p` for a single fold.
+        """Compute out-of-fold probabilities by cross-validation of the regression.
 
-        p, scores, Y, counts (n, L); keys (n,) -> (n, L)
+        The probabilities `p` are returned if all samples belong to the same fold.
         """
         keys = np.arange(len(Y), dtype=np.uint64) if keys is None else keys
         fold, out = folds_of_keys(keys, _CROSSED), p.copy()
@@ -137,13 +133,13 @@ class PooledProbabilities:
         return out
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Compute probabilities (m x L) from K score matrices (m x L); 0 for labels without training samples."""
+        """Compute probabilities from score matrices of shape (m, L); 0 for labels without training samples."""
         out = expit((1 + self.own[0]) * self._logits(scores) + self.own[1])
         out[:, ~self.seen] = 0.0
         return out
 
     def _logits(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Compute the logits (m x L) of the pooled regression."""
+        """Compute the logits of the pooled regression from score matrices of shape (m, L)."""
         out = np.empty(scores[0].shape)
         for where in self._blocks(len(out)):
             if not self.ordered:
@@ -155,7 +151,7 @@ class PooledProbabilities:
         return out
 
     def _rising(self, k: int, z: np.ndarray) -> np.ndarray:
-        """Compute the contribution of score matrix k to the logits: a parabola up to its vertex, then a line."""
+        """Compute the term of score matrix k in the logits: a parabola up to its vertex, then a line."""
         linear, square, by_rarity = self.coefficients[3 * k : 3 * k + 3]
         slope = np.maximum(linear + by_rarity * self.rarity, _SLOPE)
         if square == 0:
@@ -177,7 +173,7 @@ class PooledProbabilities:
         return np.stack([column.ravel() for column in columns])
 
     def to_arrays(self) -> dict[str, Any]:
-        """Convert the probabilities to arrays for a model store."""
+        """Convert the model to arrays that can be saved."""
         return {key: getattr(self, key) for key in ("mean", "deviation", "rarity", "seen", "coefficients", "own")} | {
             "ordered": np.array(self.ordered)
         }
@@ -185,27 +181,24 @@ class PooledProbabilities:
 
 @dataclass(frozen=True)
 class SoftmaxProbabilities:
-    """Class probabilities: softmax of the scaled scores, which keeps the order of the classes."""
+    """Model of class probabilities: a softmax of scaled scores, which ranks classes like the scores."""
 
-    scale: np.ndarray  # (1,): Positive factor of the scores.
-    seen: np.ndarray  # (L,): Whether any training sample has the class.
+    scale: np.ndarray  # Positive factor on the scores, an array of shape (1,).
+    seen: np.ndarray  # Boolean mask of the classes that occur in training samples.
 
     @classmethod
     def fit(cls, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None = None) -> Self:
-        """Learn the scale by maximum likelihood.
-
-        scores, Y, counts (n, L)
-        """
+        """Learn the scale by maximum likelihood from arrays of shape (n, L)."""
         often = np.ones(len(Y)) if counts is None else counts[:, 0].astype(np.float64)
         seen, S = often @ Y > 0, scores[0] - scores[0].max(axis=1, keepdims=True)
         S, Y, often = S[:, seen], Y[:, seen], often / often.sum()
         spread = float(np.sqrt(max(0.0, often @ (S**2).mean(axis=1) - (often @ S.mean(axis=1)) ** 2)))
         if not spread > _CONSTANT * np.abs(scores[0]).max(initial=0.0):
-            # A single class, or uninformative scores: there is no scale to fit.
+            # The scores of a single class and constant scores have no optimal scale.
             return cls(np.ones(1), seen)
 
         def slope(log_scale: float) -> float:
-            """Return the derivative of the mean loss, which is convex in the scale."""
+            """Compute the derivative of the mean log loss with respect to the scale."""
             return float(often @ ((softmax(np.exp(log_scale) / spread * S, axis=1) - Y) * S).sum(axis=1)) / spread
 
         ends = -5.0, 5.0
@@ -213,19 +206,16 @@ class SoftmaxProbabilities:
         return cls(np.array([np.exp(found) / spread]), seen)
 
     def __call__(self, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Compute class probabilities (m x L) from a score matrix (m x L); 0 for classes without training samples."""
+        """Compute class probabilities from a score matrix of shape (m, L); 0 for classes without training samples."""
         return np.asarray(softmax(np.where(self.seen, self.scale[0] * scores[0], -np.inf), axis=1))
 
     def to_arrays(self) -> dict[str, Any]:
-        """Convert the probabilities to arrays for a model store."""
+        """Convert the model to arrays that can be saved."""
         return {"scale": self.scale, "seen": self.seen}
 
 
 def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Compute the fraction of positive entries of every label.
-
-    Y, counts (n, L) -> (L,)
-    """
+    """Compute the weighted fraction of positive samples of every label."""
     if counts is None:
         return np.asarray(Y.sum(axis=0), np.float64) / len(Y)
     total = counts.sum(axis=0)
@@ -233,17 +223,14 @@ def label_frequency(Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 
 
 def row_counts(counts: np.ndarray | None) -> np.ndarray | None:
-    """Compute sample weights, the largest weight among the labels of each sample.
-
-    counts (n, L) -> (n,)
-    """
+    """Compute the weight of each sample: the largest weight of its label values in `counts` of shape (n, L)."""
     return None if counts is None else np.asarray(counts.max(axis=1, initial=0), np.float64)
 
 
 def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Compute the mean and the standard deviation of the scores of every label in float64.
 
-    scores (n, L); often (n,) -> mean, deviation (L,)
+    `often` contains the sample weights, or is None for equal weights.
     """
     if often is None:
         return scores.mean(axis=0, dtype=np.float64), scores.std(axis=0, dtype=np.float64)
@@ -253,21 +240,18 @@ def mean_and_deviation(scores: np.ndarray, often: np.ndarray | None) -> tuple[np
 
 
 def scale_of(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of scores, or 1 for scores that are constant up to floating-point error.
-
-    mean, deviation (L,) -> (L,)
-    """
+    """Return the standard deviation of each label, or 1 for scores that are constant up to floating-point error."""
     return np.where(deviation > _CONSTANT * np.abs(mean), deviation, 1.0)
 
 
 def some_samples(
     Y: np.ndarray, entries: int, counts: np.ndarray | None = None, keys: np.ndarray | None = None
 ) -> np.ndarray | slice:
-    """Choose a random subset of the samples with at most `entries` entries; duplicates are counted once.
+    """Choose a random subset of samples with at most `entries` sample-label pairs, in which duplicates count once.
 
-    Y, counts (n, L); keys (n,), by default the positions
+    The default keys of the samples are their row indices.
     """
-    # The subset consists of the samples of positive weight with the smallest hashed keys.
+    # Select the samples of positive weight with the smallest hashed keys.
     most = max(1, entries // Y.shape[1])
     n = Y.shape[0]
     if n <= most:
@@ -281,10 +265,7 @@ def some_samples(
 
 
 def hashed_keys(keys: np.ndarray) -> np.ndarray:
-    """Hash 64-bit keys to uniform 64-bit numbers (the finalizer of SplitMix64).
-
-    keys (n,) -> (n,)
-    """
+    """Hash 64-bit keys to uniformly distributed 64-bit integers, by the finalizer of SplitMix64."""
     x = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -292,21 +273,19 @@ def hashed_keys(keys: np.ndarray) -> np.ndarray:
 
 
 def folds_of_keys(keys: np.ndarray, count: int) -> np.ndarray:
-    """Assign samples to `count` random folds; samples with equal keys share a fold.
-
-    keys (n,) -> (n,)
-    """
+    """Assign samples to `count` random folds; samples with equal keys share a fold."""
     return np.asarray(hashed_keys(keys) % np.uint64(count))
 
 
 def _newton(
     model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None
 ) -> np.ndarray:
-    """Maximize the likelihood by Newton steps from the coefficients of the model, halved until it increases."""
-    # For rare labels, z^2 reaches thousands, so that full steps from zero overshoot. Columns are scaled to root mean
-    # square 1, because the condition number of the Hessian grows with the square of their scale. Each trial computes
-    # the gradient and the Hessian with the loss, because nearly all trials are accepted. Computing the regressors takes
-    # most of the time; therefore, they are kept in memory if there is only one block.
+    """Maximize the likelihood by Newton's method with step halving, starting at the coefficients of the model."""
+    # For rare labels, squared standardized scores reach thousands, so that full Newton steps overshoot. The regressors
+    # are scaled to a root mean square of 1, because the condition number of the Hessian grows with the square of their
+    # scale. Each trial step computes the gradient and the Hessian together with the loss, because nearly all trial
+    # steps are accepted. The regressors of a single block are kept in memory, because computing them takes most of the
+    # time.
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):
@@ -320,7 +299,7 @@ def _newton(
     scale[scale == 0] = 1.0
 
     def evaluated(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the mean loss, and gradient and Hessian of the sum of losses."""
+        """Compute the mean loss, and the gradient and the Hessian of the total loss."""
         loss, gradient, hessian = 0.0, np.zeros(len(w)), np.zeros((len(w), len(w)))
         for A, y, often in kept or blocks():
             logit = (w / scale) @ A
@@ -341,7 +320,7 @@ def _newton(
             step = step / 2
             trial = evaluated(w - step)
         gained = best - trial[0]
-        if gained < 0:  # The step is so small that floating-point error increases the loss.
+        if gained < 0:  # Stop because floating-point error exceeds the improvement by this step.
             break
         w, (best, gradient, hessian) = w - step, trial
         if gained < 1e-12:
@@ -350,11 +329,11 @@ def _newton(
 
 
 def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Compute slope a and offset c (2 x L) with the largest posterior, by Newton steps for all labels together."""
+    """Compute the maximum a posteriori slope and offset of every label, by Newton's method for all labels together."""
     center = mean_and_deviation(logits, row_counts(counts))[0]
-    x = logits - center  # Centering makes slope and offset nearly independent.
+    x = logits - center  # Centered logits make the estimates of slope and offset nearly independent.
     slope, offset = np.zeros((2, Y.shape[1]))
-    p, error = np.empty_like(x), np.empty_like(x)  # These buffers are reused in every step.
+    p, error = np.empty_like(x), np.empty_like(x)  # Allocate these arrays once for all steps.
     for _ in range(_STEPS):
         np.multiply(slope, x, out=p)
         p += logits
@@ -373,8 +352,8 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
         ab = weight.sum(axis=0)
         weight *= x
         aa = weight.sum(axis=0) + _SLOPE_PRIOR
-        # Steps are limited to 1, which avoids overshooting. The slope has a lower bound. The step of the offset is
-        # computed for the new slope, so that it is also optimal at the bound.
+        # Limit Newton steps to 1 to avoid overshooting. The slope has a lower bound. Compute the step of the offset for
+        # the new slope, so that the offset is optimal even if the slope is at its bound.
         moved = np.clip((ab * by_offset - bb * by_slope) / (aa * bb - ab**2), -1.0, 1.0)
         moved = np.maximum(moved, _SLOPE - 1 - slope)
         shifted = np.clip(-(by_offset + ab * moved) / bb, -1.0, 1.0)
@@ -385,22 +364,19 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
 
 
 _THRESHOLD_PRIOR = 20.0
-_SORTED = 2**21  # Maximum number of sample-label pairs to sort.
-_SOFT = 0.05  # Scale of F1 times sqrt(positives) in the mean of thresholds, a tenth of the standard error of F1.
-_SMEAR = 0.05  # Scale of logits within which an entry near the threshold counts partly as predicted.
+_SORTED = 2**21  # Maximum number of sample-label pairs that are sorted to learn thresholds.
+_SOFT = 0.05  # Scale of F1 times sqrt(positives) in the weights of thresholds, a tenth of the standard error of F1.
+_SMEAR = 0.05  # Scale of the logistic function by which a label near the threshold counts partly as predicted.
 
 
 def learn_thresholds(
     probabilities: np.ndarray, Y: np.ndarray, counts: np.ndarray | None = None, keys: np.ndarray | None = None
 ) -> np.ndarray:
-    """Learn the threshold of every label for micro F1.
-
-    probabilities, Y, counts (n, L); keys (n,) -> (L,)
-    """
+    """Learn the threshold of every label for micro F1."""
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
     Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]
-    order = np.argsort(-p.ravel())  # All entries are sorted once, together and by label; both halves keep the order.
+    order = np.argsort(-p.ravel())  # Sort all probabilities only once, because both halves keep this order.
     places = np.argsort(-p.T, axis=1)
     common, own = _both(p, Y, often, order, places)
     hits, total, entries = np.zeros(2), np.zeros(2), []
@@ -416,7 +392,7 @@ def learn_thresholds(
     if not total.all():
         return np.asarray(expit(common))
     f1 = 2 * hits / total
-    # The entries are independent; adding 1 to the variance accounts for one additional entry that differs.
+    # Sum the variance over sample-label pairs as if they were independent. The term 1 stands for one additional pair.
     variance = 1.0 + sum(float((c * ((2.0 * y - f1.mean()) * differ) ** 2).sum()) for c, y, differ in entries)
     better = ndtr((f1[1] - f1[0]) * total.mean() / np.sqrt(variance))
     return np.asarray(expit(common + better * (own - common)))
@@ -425,9 +401,9 @@ def learn_thresholds(
 def _both(
     p: np.ndarray, Y: np.ndarray, often: np.ndarray | None, order: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute logits (L each) of a common threshold and of thresholds per label, from entries sorted by descending p.
+    """Compute the logits of a common threshold, repeated for every label, and of thresholds per label.
 
-    order (m,): positions of the entries; places (L, m / L): rows of the entries of every label
+    `order` sorts all probabilities in descending order, and row l of `places` sorts those of label l.
     """
     L = Y.shape[1]
     by_label = (places * L + np.arange(L)[:, None]).ravel()
@@ -447,15 +423,16 @@ def _logit(p: np.ndarray) -> np.ndarray:
 
 
 def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
-    """Compute the mean of all thresholds, weighted by F1, for every run of descending values; 1 without positives.
+    """Compute the mean threshold, weighted by F1, of every run of descending values.
 
-    values, truth, counts (m,); starts (k,) -> (k,)
+    The runs begin at the indices `starts`. The result is 1 for runs without positives.
     """
     # All thresholds between two successive values have the same F1, so that the mean is a sum over the gaps between
-    # values. Equal values have no gap, and entries with weight 0 do not change F1.
+    # values. Equal values have no gap, and values with weight 0 do not change F1.
     stops = np.append(starts[1:], len(values))
     sizes = stops - starts
-    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))  # Repeat for each entry of a run.
+    # Repeat the number of each run for all values of the run.
+    spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))
     hits = np.cumsum(truth if counts is None else truth * counts, dtype=np.float64)
     given = np.arange(1.0, len(values) + 1) if counts is None else np.cumsum(counts, dtype=np.float64)
     before = np.append(0.0, hits)[starts], np.append(0.0, given)[starts]
@@ -463,7 +440,7 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
     given -= spread(before[1])
     positives = hits[stops - 1]
     following = np.append(values[1:], 0.0)
-    following[stops - 1] = 0.0  # The gap below the last value ends at 0.
+    following[stops - 1] = 0.0  # The gap below the last value of a run ends at 0.
     gaps = values - following
     gaps *= given > 0
     f1 = hits
@@ -484,5 +461,5 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
 
 
 def just_below(p: np.ndarray) -> np.ndarray:
-    """Return thresholds slightly below p, so that p and all probabilities equal up to `PRECISION` exceed them."""
+    """Return thresholds slightly below p, which p exceeds even with the floating-point error of the scores."""
     return np.where(p > 0, expit(logit(np.clip(p, 1e-300, 1 - 1e-6)) - PRECISION), -1.0)

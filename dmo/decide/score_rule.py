@@ -1,4 +1,4 @@
-"""Convert raw label scores to scores that rank labels, by label means, a prior, propensities and a scale per label."""
+"""Conversion of raw label scores to ranking scores by label frequencies, propensities and standardization."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from dmo.metrics import inverse_propensities
 class ScoreRule:
     """Rule that converts raw label scores to ranking scores.
 
-    The ranking scores of each label are (s + intercept - standardize * mean) / deviation^standardize /
-    frequency^prior_power / propensity. If `standardize` and `prior_power` are 0, the rule is equation 31 of [KGHA].
+    A raw score s of a label becomes (s + intercept - standardize * mean) / deviation^standardize /
+    frequency^prior_power / propensity. With default parameters, the rule is equation 31 of [KGHA].
 
     Parameters
     ----------
     intercept : ndarray of shape (L,)
-        Label means that are added to the scores, or 0.
+        Label frequencies that are added to the scores, or zeros.
     mean, deviation : ndarray of shape (L,)
-        Mean and standard deviation of the leave-one-out scores of the training samples. The mean includes the
-        intercept.
+        Mean and standard deviation of the leave-one-out training scores of each label. The mean includes the intercept.
     frequency : ndarray of shape (L,)
-        Fraction of the training samples that have the label.
+        Fraction of the training samples that have each label.
     n_train : float
-        Total weight of the training samples with known labels, which is needed for the propensities.
+        Total weight of the training samples with known labels, from which the propensities are computed.
     standardize : float, default=0.0
-        Exponent of the standard deviation, from 0 to 1.
+        Strength of standardization, from 0 to 1.
     prior_power : float, default=0.0
-        Exponent of the frequency, from 0 to 1.
+        Exponent of the label frequency, from 0 to 1.
     propensity : bool, default=False
-        Whether to divide by the propensities.
+        Whether to divide the scores by the label propensities.
 
     Examples
     --------
@@ -72,31 +71,31 @@ class ScoreRule:
         Parameters
         ----------
         frequency : ndarray of shape (L,)
-            Frequencies of the labels.
+            Fraction of the training samples that have each label.
         n_train : float
             Total weight of the training samples.
         loo : ndarray of shape (n, L) or None
-            Leave-one-out scores. With None, scores are not standardized.
+            Leave-one-out scores of the training samples. If None, scores are not standardized.
         intercept : bool
-            Whether to add the label means.
+            Whether to add the label frequencies to the scores.
         standardize : float, default=0.0
-            Exponent of the standard deviation, from 0 to 1.
+            Strength of standardization, from 0 to 1.
         prior_power : float, default=0.0
-            Exponent of the frequency, from 0 to 1.
+            Exponent of the label frequency, from 0 to 1.
         propensity : bool, default=False
-            Whether to divide scores by propensities.
+            Whether to divide the scores by the label propensities.
         counts : ndarray of shape (n,) or None, default=None
             Sample weights. By default, all weights are 1.
 
         Returns
         -------
         ScoreRule
-            Fitted rule.
+            The fitted rule.
 
         Raises
         ------
         UserError
-            If an exponent is not between 0 and 1.
+            If `standardize` or `prior_power` is not between 0 and 1.
         """
         if loo is None or not standardize:
             mean, deviation, standardize = np.zeros_like(frequency), np.ones_like(frequency), 0.0
@@ -116,36 +115,36 @@ class ScoreRule:
         prior_power: float,
         propensity: bool = False,
     ) -> ScoreRule:
-        """Create the rule from statistics of the raw held-out scores; constant scores are not scaled.
+        """Create the rule from the mean and the standard deviation of held-out scores.
 
         Parameters
         ----------
         frequency : ndarray of shape (L,)
-            Frequencies of the labels.
+            Fraction of the training samples that have each label.
         n_train : float
             Total weight of the training samples.
         mean : ndarray of shape (L,)
-            Means of the scores, without intercept.
+            Mean of the raw held-out scores of each label, without intercept.
         deviation : ndarray of shape (L,)
-            Standard deviations of the scores.
+            Standard deviation of the held-out scores of each label. Constant scores are not scaled.
         intercept : bool
-            Whether to add the label means.
+            Whether to add the label frequencies to the scores.
         standardize : float
-            Exponent of the standard deviation, from 0 to 1.
+            Strength of standardization, from 0 to 1.
         prior_power : float
-            Exponent of the frequency, from 0 to 1.
+            Exponent of the label frequency, from 0 to 1.
         propensity : bool, default=False
-            Whether to divide scores by propensities.
+            Whether to divide the scores by the label propensities.
 
         Returns
         -------
         ScoreRule
-            Fitted rule.
+            The fitted rule.
 
         Raises
         ------
         UserError
-            If an exponent is not between 0 and 1.
+            If `standardize` or `prior_power` is not between 0 and 1.
         """
         for what, value in (("standardize", standardize), ("prior_power", prior_power)):
             if not 0 <= value <= 1:
@@ -156,11 +155,11 @@ class ScoreRule:
 
     @property
     def seen(self) -> np.ndarray:
-        """Mask (L) of the labels that occur in training samples."""
+        """Boolean mask of the labels that occur in training samples."""
         return self.frequency > 0
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Convert raw scores (m x L) to ranking scores; labels without training samples are last in each row."""
+        """Convert raw scores of shape (m, L) to ranking scores, with labels without training samples last."""
         shift = self.intercept - self.standardize * self.mean
         out = scores + shift if shift.any() else scores
         if self.standardize:
@@ -172,57 +171,53 @@ class ScoreRule:
         return unseen_last(out, self.seen)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Convert the rule to arrays and JSON values for a model store.
+        """Convert the rule to arrays and JSON values that can be saved with a model.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            Statistics of the labels.
+            Statistics of each label.
         meta : dict
-            Number of samples, exponents and `propensity`, as JSON values.
+            Other parameters of the rule, which can be saved as JSON.
         """
         arrays = {key: getattr(self, key) for key in ("intercept", "mean", "deviation", "frequency")}
         return arrays, {key: getattr(self, key) for key in ("n_train", "standardize", "prior_power", "propensity")}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], meta: dict[str, Any]) -> ScoreRule:
-        """Create a rule from the result of `to_arrays`.
+        """Restore a rule from the result of `to_arrays`.
 
         Parameters
         ----------
         arrays : dict of str to ndarray
-            Statistics of the labels.
+            Statistics of each label.
         meta : dict
-            Number of samples, exponents and `propensity`, as JSON values.
+            Other parameters of the rule.
 
         Returns
         -------
         ScoreRule
-            Restored rule.
+            The restored rule.
         """
-        # Older rules have no `propensity`, and a positive `n_train` only if they divided by propensities.
+        # Rules saved by older versions lack `propensity`; their `n_train` is positive only if they used propensities.
         return cls(**arrays, **({"propensity": meta["n_train"] > 0} | meta))
 
 
 _LOWEST = -1e6
-"""Score below all label scores, which are around 0 and 1, even if divided by a label frequency of one in a million."""
+"""Score of labels without training samples. Other scores are higher, even if divided by a frequency of 1e-6."""
 
 
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Lower the scores of labels without training samples below all other scores of the row.
-
-    scores (m, L); seen (L,) -> (m, L)
-    """
-    # The raw score of such a label is 0, which would rank it above labels with negative scores. The new score is
-    # finite, so that means and sorting remain defined. It is the same in all rows, so that it does not rank samples
-    # (AUC 1/2). Only rows with equally low scores get a lower one. It depends only on the row, so that blocks of rows
-    # do not matter.
+    """Lower the scores of labels without training samples below all other scores of the row."""
+    # The raw score of a label without training samples is 0, which would rank the label above labels with negative
+    # scores. The replacement score is finite because means and sorting must remain defined. All rows usually have the
+    # same replacement score, so that the AUC of the label is 1/2. Only rows whose other scores are equally low have a
+    # lower one. The replacement score depends only on its row, so that the block size does not matter.
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)
-    gap = np.where(least == most, 1.0, most - least) + np.abs(
-        least
-    )  # Much larger than the floating-point error of `least`.
+    # The gap is much larger than the floating-point error of the lowest score.
+    gap = np.where(least == most, 1.0, most - least) + np.abs(least)
     out = scores.copy()
     out[:, ~seen] = np.minimum(least - gap, _LOWEST)[:, None]
     return out

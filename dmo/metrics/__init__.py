@@ -1,8 +1,8 @@
 """Metrics of label scores, label sets and real-valued predictions, computed block by block.
 
-Labels Y are 0/1, scores S are any numbers, and predictions P are 0/1; all are n x L row sources. Counts are integers,
-so that the block size does not affect them. Metrics with a scikit-learn counterpart of the same name have the same
-value, also for ties.
+Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. Labels, predictions and scores are dense
+or CSR matrices of shape (n, L), in memory or in a store. Counts are integers, so that the result does not depend on the
+block size. Metrics with the same name in scikit-learn have the same value, also for tied scores.
 """
 
 import lazy_loader

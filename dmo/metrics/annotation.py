@@ -1,7 +1,7 @@
-"""Metrics of annotations: precision, recall, F1 and N+ at k, F1, AUC, top-N and Jaccard accuracy, and curves.
+"""Metrics of label scores and label sets, such as precision, recall and F1 at k, AUC, and precision-recall curves.
 
-Labels Y are 0/1, scores S are any numbers, and predictions P are 0/1; all are n x L row sources, read block by block.
-Counts are integers, so that results do not depend on the block size.
+Labels Y and predictions P contain 0 and 1, and scores S contain any numbers. Labels, predictions and scores are read
+block by block. Counts are integers, so that the result does not depend on the block size.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from dmo.metrics.checked_blocks import (
 
 @dataclass(frozen=True, eq=False)
 class AnnotationScores:
-    """Metrics of annotations with a fixed number of labels per sample, averaged over the labels that occur in Y.
+    """Precision, recall, F1 and N+ with a fixed number of predicted labels per sample.
 
     Attributes
     ----------
     precision, recall : float
-        Means over the labels that occur in Y, in 0..1.
+        Precision and recall averaged over the labels that occur in Y, from 0 to 1.
     f1 : float
-        2PR / (P + R) of the mean precision P and the mean recall R.
+        Harmonic mean 2PR / (P + R) of the mean precision P and the mean recall R.
     n_plus : int
-        Number of labels with recall above 0.
+        Number of labels whose recall is above 0.
     per_label_precision, per_label_recall : ndarray of shape (L,)
         Precision and recall of every label. The recall of a label that never occurs is NaN.
     top : int
-        Number of labels assigned to every sample.
+        Number of predicted labels per sample.
     n_labels : int
         Number of labels that occur in Y.
 
@@ -67,16 +67,16 @@ class AnnotationScores:
 
 @dataclass(frozen=True, eq=False)
 class F1Scores:
-    """F1 of 0/1 predictions.
+    """F1 scores of predicted labels.
 
     Attributes
     ----------
     macro : float
-        Mean of the F1 scores of all L labels.
+        F1 score averaged over all L labels.
     micro : float
-        F1 of the counts pooled over labels.
+        F1 score of the counts pooled over labels.
     per_label : ndarray of shape (L,)
-        F1 of every label.
+        F1 score of every label.
 
     Examples
     --------
@@ -93,18 +93,18 @@ class F1Scores:
 
 @dataclass(frozen=True, eq=False)
 class AUCScores:
-    """Area under the ROC curve of the labels with both classes.
+    """Areas under ROC curves (AUC) of labels with positive and negative samples.
 
     Attributes
     ----------
     macro : float
-        Mean over the labels with both classes.
+        Area under the ROC curve, averaged over the labels with positive and negative samples.
     micro : float
-        Area under the ROC curve of the pooled (sample, label) pairs of these labels.
+        Area under the ROC curve of all sample-label pairs of these labels.
     per_label : ndarray of shape (L,)
-        Area under the ROC curve of every label; NaN if the label has only one class.
+        Area under the ROC curve of every label, or NaN if the label lacks positive or negative samples.
     left_out : int
-        Number of labels with only one class.
+        Number of labels without positive or without negative samples.
 
     Examples
     --------
@@ -122,16 +122,16 @@ class AUCScores:
 
 @dataclass(frozen=True, eq=False)
 class TopNAccuracy:
-    """Fraction of positives among the rows with the highest scores.
+    """Fractions of positives among the rows with the highest scores of each label.
 
     Attributes
     ----------
     mean : float
-        Mean over the labels with at least one positive candidate.
+        Fraction averaged over the labels with at least one positive candidate.
     per_label : ndarray of shape (L,)
-        Accuracy of every label; NaN without a positive candidate.
+        Fraction of every label, or NaN if the label has no positive candidate.
     top : int
-        Number of rows selected per label.
+        Number of rows selected for each label.
     left_out : int
         Number of labels without a positive candidate.
 
@@ -151,18 +151,18 @@ class TopNAccuracy:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision-recall curve of one label at each distinct score, highest first.
+    """Precision-recall curve of one label, with one point per distinct score.
 
     Attributes
     ----------
     label : int
-        Column of the label in Y.
+        Column index of the label in Y.
     precision, recall : ndarray of shape (m,)
-        Values at the m distinct scores.
+        Precision and recall at the m thresholds.
     thresholds : ndarray of shape (m,)
-        The distinct scores in descending order.
+        Distinct scores in descending order.
     average_precision : float
-        Sum of (R_i - R_(i-1)) P_i over the thresholds.
+        Sum of (R_i - R_(i-1)) P_i over the thresholds, with precision P_i and recall R_i.
 
     Examples
     --------
@@ -187,16 +187,20 @@ class SetScores:
     Attributes
     ----------
     f1_micro, f1_macro, f1_samples : float
-        F1 of pooled counts, and mean F1 over labels and over samples. F1 is 0 without positives and predictions.
+        F1 score of the counts pooled over labels, and F1 score averaged over labels and over samples. F1 is 0 if there
+        are neither positives nor predictions.
     hamming : float
-        Hamming loss: fraction of wrong entries.
+        Hamming loss, the fraction of sample-label pairs with a wrong prediction.
     subset : float
-        Subset accuracy: fraction of samples whose label set is completely correct.
+        Subset accuracy, the fraction of samples whose label set is predicted exactly.
     cardinality : float
         Mean number of predicted labels per sample.
-    precision_samples, recall_samples : float
-        Means over samples of the fraction of predicted labels that are correct, and of true labels that are predicted.
-        The fraction is 1 if the sample has no predicted or no true labels, respectively.
+    precision_samples : float
+        Fraction of the predicted labels of a sample that are correct, averaged over samples. The fraction is 1 for
+        samples without predicted labels.
+    recall_samples : float
+        Fraction of the true labels of a sample that are predicted, averaged over samples. The fraction is 1 for samples
+        without true labels.
 
     Examples
     --------
@@ -217,21 +221,21 @@ class SetScores:
 
 
 _PAIRS = 1 << 20
-"""Maximum number of positive pairs whose scores are kept in memory at a time."""
+"""Maximum number of positive sample-label pairs whose scores are in memory at the same time."""
 
 
 class _Positives:
-    """Sorted scores of positives and their sample weights."""
+    """Sorted scores of positive samples, with the weights of these samples."""
 
     def __init__(self, values: np.ndarray, counts: np.ndarray):
         self.values, self.counts = values, counts
         self._below = np.concatenate([[0], np.cumsum(counts)]).astype(counts.dtype)
 
     def twice_below(self, negatives: np.ndarray, counts: np.ndarray | None) -> Any:
-        """Return twice the number of pairs in which the negative scores higher; a tie counts as half a pair."""
+        """Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once."""
         if counts is None:
-            negatives = np.sort(negatives)  # Searching for sorted values is faster.
-            if len(self.values) < len(negatives):  # Search for the smaller set of values in the larger one.
+            negatives = np.sort(negatives)  # Binary search is faster for sorted values.
+            if len(self.values) < len(negatives):  # Search for the fewer values in the longer array.
                 return 2 * len(negatives) * len(self.values) - _twice_below(negatives, self.values)
             return _twice_below(self.values, negatives)
         places = (np.searchsorted(self.values, negatives, side) for side in ("left", "right"))
@@ -239,42 +243,44 @@ class _Positives:
 
 
 def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
-    """Return twice the number of pairs with a lower value in `ordered` than in `found`; ties count once."""
+    """Count twice the pairs in which a value of `ordered` is lower than a value of `found`, and ties once."""
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0
-    equal = ordered[np.minimum(place, len(ordered) - 1)] == found  # Only the few ties need a second search.
+    # A second search is needed only for tied values, which are few.
+    equal = ordered[np.minimum(place, len(ordered) - 1)] == found
     ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
     return 2 * int(place.sum()) + int(ties.sum())
 
 
 def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike | None = None) -> AnnotationScores:
-    """Compute precision, recall, F1 and N+ with a fixed number of labels per sample.
+    """Compute precision, recall, F1 and N+ with a fixed number of predicted labels per sample.
 
-    Every sample is assigned its `top` labels with the highest scores. Means are taken over the labels that occur in Y.
-    The precision of a label that is never assigned is 0. F1 = 2PR / (P + R) of the mean precision and recall. N+ is the
-    number of labels with recall above 0.
+    The `top` labels with the highest scores are predicted for every sample. The mean precision P and the mean recall R
+    are averages over the labels that occur in Y, and F1 = 2PR / (P + R). The precision of a label that is never
+    predicted is 0. N+ is the number of labels with recall above 0.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Label scores without NaN.
     top : int, default=5
-        Number of labels assigned to every sample, 1..L.
+        Number of predicted labels per sample, from 1 to L.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     AnnotationScores
-        Means, and precision and recall per label.
+        Averaged metrics, and the precision and the recall of every label.
 
     Raises
     ------
     UserError
-        If shapes differ, labels are not 0/1, scores are NaN, `top` is outside 1..L, or no label occurs in Y.
+        If Y and S differ in shape, labels are not 0 or 1, scores are NaN, `top` is outside 1..L, or no label occurs in
+        Y.
 
     References
     ----------
@@ -304,19 +310,19 @@ def annotation_scores(Y: Rows, S: Rows, top: int = 5, sample_weight: ArrayLike |
 
 
 def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
-    """Select exactly `top` labels with the highest scores in every row; ties favor the lower label index.
+    """Select the `top` labels with the highest scores in every row.
 
     Parameters
     ----------
     S : ndarray of shape (n, L)
-        Scores without NaN in memory.
+        Label scores without NaN. Of labels with equal scores, those with lower indices are selected.
     top : int
-        Number of labels per row, 1..L.
+        Number of selected labels per row, from 1 to L.
 
     Returns
     -------
     ndarray of shape (n, L), uint8
-        1 for selected labels, otherwise 0.
+        Matrix with 1 for selected labels and 0 for other labels.
 
     Raises
     ------
@@ -337,10 +343,10 @@ def top_label_sets(S: np.ndarray, top: int) -> np.ndarray:
 
 
 def _highest(S: np.ndarray, top: int) -> np.ndarray:
-    """Compute `top_label_sets` of validated scores as bool."""
+    """Select the `top` labels with the highest scores in every row of validated scores."""
     threshold = np.partition(S, -top, axis=1)[:, -top, None]
     reached = threshold <= S
-    if np.count_nonzero(reached) == top * len(S):  # no ties
+    if np.count_nonzero(reached) == top * len(S):  # No ties need to be resolved.
         return reached
     above, tied = threshold < S, threshold == S
     room = top - above.sum(axis=1, keepdims=True)
@@ -348,29 +354,29 @@ def _highest(S: np.ndarray, top: int) -> np.ndarray:
 
 
 def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Scores:
-    """Compute macro and micro F1 of 0/1 predictions.
+    """Compute macro and micro F1 scores of predicted labels.
 
-    F1 = 2 TP / (2 TP + FP + FN). A label without positives and predictions has F1 = 0 and is included in the macro
-    mean.
+    F1 = 2 TP / (2 TP + FP + FN) with the numbers of true positives, false positives and false negatives. The F1 score
+    of a label without positives and predictions is 0 and contributes to the macro average.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     P : row source of shape (n, L)
-        Predictions, 0/1, dense or CSR.
+        Predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     F1Scores
-        Macro and micro F1, and F1 per label.
+        Macro and micro F1 scores, and the F1 score of every label.
 
     Raises
     ------
     UserError
-        If shapes differ, or values are not 0/1.
+        If Y and P differ in shape, or contain values other than 0 and 1.
 
     Examples
     --------
@@ -388,19 +394,19 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
 
 
 def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Compute the mean F1 of 0/1 predictions over labels; see `f1_scores`.
+    """Compute the F1 score of predicted labels, averaged over labels.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
-        Labels and predictions, 0/1.
+        True and predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Mean F1, 0..1.
+        Macro F1 score, from 0 to 1.
 
     Examples
     --------
@@ -413,19 +419,19 @@ def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
 
 
 def f1_micro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Compute F1 of 0/1 predictions from counts pooled over labels; see `f1_scores`.
+    """Compute the F1 score of predicted labels from counts pooled over labels.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
-        Labels and predictions, 0/1.
+        True and predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Pooled F1, 0..1.
+        Micro F1 score, from 0 to 1.
 
     Examples
     --------
@@ -443,14 +449,15 @@ def with_ancestors(Y: np.ndarray, ancestors: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1. NaN marks an unknown label, which remains unknown unless a descendant is present.
+        Labels, 0 or 1. A missing label (NaN) becomes 1 if any of its descendants is present.
     ancestors : ndarray of shape (E, 2)
-        Columns of labels and of their ancestors, such as `ancestors_` of a model fitted with a hierarchy.
+        Pairs of the column indices of a label and of one of its ancestors, such as the attribute `ancestors_` of a
+        fitted model.
 
     Returns
     -------
     ndarray of shape (n, L)
-        Label sets including ancestors.
+        Labels including all ancestors.
 
     Examples
     --------
@@ -468,19 +475,19 @@ def with_ancestors(Y: np.ndarray, ancestors: np.ndarray) -> np.ndarray:
 
 
 def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> float:
-    """Compute F1 from pooled counts after adding ancestors to labels and predictions.
+    """Compute the micro F1 score after adding all ancestors to true and predicted labels.
 
     Parameters
     ----------
     Y, P : ndarray of shape (n, L)
-        Labels and predictions, 0/1. NaN marks an unknown label, which is ignored.
+        True and predicted labels, 0 or 1. Missing labels (NaN) are ignored.
     ancestors : ndarray of shape (E, 2)
-        Columns of labels and of their ancestors, see `with_ancestors`.
+        Pairs of column indices, as in `with_ancestors`.
 
     Returns
     -------
     float
-        Pooled F1, 0..1.
+        Hierarchical F1 score, from 0 to 1.
 
     References
     ----------
@@ -490,7 +497,7 @@ def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> floa
     --------
     >>> import numpy as np
     >>> from dmo.metrics import f1_hierarchical, f1_micro
-    >>> Y, P = np.array([[0, 1, 0]]), np.array([[0, 0, 1]])  # a sibling in place of the label
+    >>> Y, P = np.array([[0, 1, 0]]), np.array([[0, 0, 1]])  # predict a sibling
     >>> f1_micro(Y, P), f1_hierarchical(Y, P, np.array([[1, 0], [2, 0]]))
     (0.0, 0.5)
     """
@@ -498,30 +505,32 @@ def f1_hierarchical(Y: np.ndarray, P: np.ndarray, ancestors: np.ndarray) -> floa
 
 
 def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCScores:
-    """Compute the exact area under the ROC curve, averaged over labels (macro) and of pooled pairs (micro).
+    """Compute the exact area under the ROC curve (AUC), averaged over labels (macro) or of pooled pairs (micro).
 
-    Both averages use the labels that have positives and negatives. AUC = P(positive above negative) + P(tie) / 2
-    (Mann-Whitney). Labels are processed in groups with at most 2^20 positive pairs, or one at a time. Each group reads
-    the rows twice and keeps the scores of its positive pairs in memory.
+    Labels without positive or without negative samples are excluded. The AUC is the probability that a positive sample
+    has a higher score than a negative one, where ties count as 1/2 (Mann-Whitney). Labels are processed in groups with
+    at most 2^20 positive sample-label pairs, or one at a time. For each group, all rows are read twice, and the scores
+    of its positive pairs are kept in memory.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Label scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     AUCScores
-        Both averages, the area per label, and the number of excluded labels.
+        Macro and micro AUC, the AUC of every label, and the number of excluded labels.
 
     Raises
     ------
     UserError
-        If shapes differ, labels are not 0/1, scores are NaN, or no label has both classes.
+        If Y and S differ in shape, labels are not 0 or 1, scores are NaN, or no label has positive and negative
+        samples.
 
     Examples
     --------
@@ -536,7 +545,7 @@ def auc_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> AUCS
 
 
 def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AUCScores:
-    """Compute `auc_scores`. Without `micro`, the pooled area, which costs as much as all labels, is NaN."""
+    """Compute the result of `auc_scores`; if `micro` is false, skip the micro AUC, which takes half of the time."""
     n, n_labels = shapes(Y, S, "scores")
     weights = counts_of(sample_weight, n)
     kind = np.int64 if weights is None else np.float64
@@ -548,8 +557,8 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    # Count twice the pairs in which a negative scores higher, and ties once. Such integer sums do not depend on the
-    # order.
+    # Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once. Unlike
+    # sums of fractions, the integer counts do not depend on the order of the samples.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
     for group in _groups(np.flatnonzero(both), pairs):
         found, pooled = _positives(Y, S, weights, group, micro)
@@ -571,7 +580,7 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
 
 
 def _groups(labels: np.ndarray, pairs: np.ndarray) -> list[np.ndarray]:
-    """Split labels into groups with at most `_PAIRS` positive pairs each, or with one label."""
+    """Split labels into groups with at most `_PAIRS` positive sample-label pairs, or with a single label."""
     place = np.cumsum(pairs[labels])
     groups, first = [], 0
     while first < len(labels):
@@ -585,7 +594,7 @@ def _groups(labels: np.ndarray, pairs: np.ndarray) -> list[np.ndarray]:
 def _positives(
     Y: Rows, S: Rows, weights: np.ndarray | None, group: np.ndarray, micro: bool
 ) -> tuple[list[_Positives], _Positives | None]:
-    """Collect the scores of positives for every label of a group, and pooled over these labels."""
+    """Collect the scores of the positive samples of every label in a group, and of all these labels together."""
     labels, values, counts = [], [], []
     for where, y, s, _ in known_pairs("AUC, positives", Y, S, "scores"):
         sample, label = np.nonzero(y[:, group])
@@ -603,19 +612,19 @@ def _positives(
 
 
 def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Compute the mean area under the ROC curve of the labels with both classes; see `auc_scores`.
+    """Compute the area under the ROC curve, averaged over labels with positive and negative samples.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
-        Labels, 0/1, and scores.
+        True labels, 0 or 1, and label scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Mean area, 0..1.
+        Macro AUC, from 0 to 1.
 
     Examples
     --------
@@ -628,19 +637,19 @@ def auc_macro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 
 
 def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Compute the area under the ROC curve of pooled pairs of labels with both classes; see `auc_scores`.
+    """Compute the area under the ROC curve of all sample-label pairs, for labels with positive and negative samples.
 
     Parameters
     ----------
     Y, S : row source of shape (n, L)
-        Labels, 0/1, and scores.
+        True labels, 0 or 1, and label scores.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Pooled area, 0..1.
+        Micro AUC, from 0 to 1.
 
     Examples
     --------
@@ -655,29 +664,32 @@ def auc_micro(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> float
 def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = None) -> TopNAccuracy:
     """Compute the fraction of positives among the rows with the highest scores, averaged over labels.
 
-    In recommendation, labels are users and rows are items. Ties favor the lower row. If a label has fewer than `top`
-    candidates, the fraction refers to these. Labels without a positive candidate are excluded and counted.
+    In recommendation, rows are items and labels are users. Of rows with equal scores, those with lower indices are
+    selected first. If a label has fewer than `top` candidates, all of them are selected. Labels without a positive
+    candidate are excluded from the average.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        1 if user l likes item i, else 0.
+        Matrix of 0 and 1 without missing values. For example, 1 means that user l likes item i.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Scores, which must not contain NaN.
     top : int, default=10
-        Number of rows per label, 1..n.
+        Number of selected rows per label, from 1 to n.
     candidates : row source of shape (n, L), default=None
-        1 for pairs that may be ranked, else 0; exclude ratings seen in training. None allows all pairs.
+        Matrix with 1 for pairs that can be selected, and 0 for other pairs, such as ratings used in training. By
+        default, all pairs can be selected.
 
     Returns
     -------
     TopNAccuracy
-        Mean, and fraction per label.
+        Average fraction, and the fraction of every label.
 
     Raises
     ------
     UserError
-        As `annotation_scores`, or if no label has a positive candidate.
+        If the arrays differ in shape, Y or `candidates` have values other than 0 and 1, scores are NaN, `top` is
+        outside 1..n, or no label has a positive candidate.
 
     References
     ----------
@@ -701,7 +713,7 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
     for where, y, s, _ in known_pairs("top-N accuracy", Y, S, "scores", gaps=False):
         may = np.ones_like(y) if candidates is None else binary(rows(candidates, where), "candidates", where)
         liked += (y & may).sum(axis=0)
-        # The rows kept so far come first, in order of score, so that the stable sort resolves ties to the lower row.
+        # The rows selected so far precede the new rows, so that the stable sort prefers lower row indices in ties.
         allowed, positive, score = np.vstack([allowed, may]), np.vstack([positive, y]), np.vstack([score, s])
         best = np.lexsort((-score, ~allowed), axis=0)[:top]
         allowed, positive, score = (np.take_along_axis(a, best, axis=0) for a in (allowed, positive, score))
@@ -713,29 +725,29 @@ def top_n_accuracy(Y: Rows, S: Rows, top: int = 10, candidates: Rows | None = No
 
 
 def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetScores:
-    """Compute micro, macro and sample F1, Hamming loss and subset accuracy of predicted label sets.
+    """Compute F1 scores, Hamming loss, subset accuracy, precision and recall of predicted label sets.
 
-    The values equal scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`. Precision and
-    recall equal the sample averages of `precision_score` and `recall_score` (zero_division=1).
+    The results equal those of scikit-learn's `f1_score` (zero_division=0), `hamming_loss` and `accuracy_score`, and of
+    `precision_score` and `recall_score` (average="samples", zero_division=1).
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     P : row source of shape (n, L)
-        Predictions, 0/1, dense or CSR.
+        Predicted labels, 0 or 1.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     SetScores
-        All metrics.
+        The metrics of label sets.
 
     Raises
     ------
     UserError
-        If shapes differ, or values are not 0/1.
+        If Y and P differ in shape, or contain values other than 0 and 1.
 
     Examples
     --------
@@ -755,7 +767,7 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
-        judged = told > 0  # A sample without known labels does not count.
+        judged = told > 0  # Exclude samples without known labels.
         size += float(added(judged, weights, where))
         shares = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         by_sample += added(np.stack(shares, axis=1) * judged[:, None], weights, where)
@@ -770,26 +782,27 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
 
 
 def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
-    """Compute the mean of |H & Z| / |H | Z| over samples, for predicted label sets H and true sets Z.
+    """Compute the Jaccard index of true and predicted label sets, averaged over samples.
 
-    The value is 1 for two empty sets.
+    The Jaccard index of two sets is the size of their intersection divided by the size of their union. It is 1 for two
+    empty sets.
 
     Parameters
     ----------
     Y, P : row source of shape (n, L)
-        Labels and predictions, 0/1. NaN marks an unknown label, which is ignored.
+        True and predicted labels, 0 or 1. Missing labels (NaN) are ignored.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Mean accuracy, 0..1.
+        Mean Jaccard index, from 0 to 1.
 
     Raises
     ------
     UserError
-        If shapes differ, or values are not 0/1.
+        If Y and P differ in shape, or contain values other than 0 and 1.
 
     References
     ----------
@@ -813,31 +826,31 @@ def jaccard_accuracy(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -
 def precision_recall_curves(
     Y: Rows, S: Rows, labels: Sequence[int] | None = None, sample_weight: ArrayLike | None = None
 ) -> list[PrecisionRecall]:
-    """Compute precision-recall curves of labels in the given order, excluding labels without a positive.
+    """Compute the precision-recall curves of labels.
 
-    Average precision is the sum of (R_i - R_(i-1)) P_i over descending thresholds. Keeps n x len(labels) scores in
-    memory.
+    The average precision of a curve is the sum of (R_i - R_(i-1)) P_i over descending thresholds, with precision P_i
+    and recall R_i. The n x len(labels) scores are kept in memory.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Label scores without NaN.
     labels : sequence of int, default=None
-        Columns of Y. None uses all.
+        Column indices of the labels. By default, the curves of all labels are computed.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     list of PrecisionRecall
-        One curve per label.
+        One curve for each of the `labels`, in their order, without labels that have no positive sample.
 
     Raises
     ------
     UserError
-        As `annotation_scores`, or if a label is outside 0..L-1.
+        If Y and S differ in shape, labels are not 0 or 1, scores are NaN, or a column index is outside 0..L-1.
 
     Examples
     --------
@@ -863,7 +876,7 @@ def precision_recall_curves(
 
 
 def average_precisions(Y: Rows, S: Rows) -> np.ndarray:
-    """Compute the average precision of every label (NaN without a positive), in groups of labels."""
+    """Compute the average precision of every label, or NaN for labels without a positive sample."""
     n, n_labels = shapes(Y, S, "scores")
     found = np.full(n_labels, np.nan)
     for some in row_blocks(n_labels, max(1, _PAIRS // n)):
@@ -885,9 +898,9 @@ def _curve(label: int, truth: np.ndarray, score: np.ndarray, counts: np.ndarray)
 def _counts(
     Y: Rows, S: Rows, top: int | None, sample_weight: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count true positives, predictions and positives per label.
+    """Count the true positives, the predictions and the positives of every label.
 
-    `S` holds scores if `top` is given, else predictions.
+    `S` contains predictions if `top` is None. Otherwise it contains scores, and the `top` highest are predictions.
     """
     what = "predictions" if top is None else "scores"
     weights = counts_of(sample_weight, Y.shape[0])

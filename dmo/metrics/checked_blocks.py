@@ -1,4 +1,4 @@
-"""Validated blocks of labels, scores and predictions for the metrics."""
+"""Iteration over validated blocks of labels, scores and predictions, from which metrics are computed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dmo.progress import stage
 
 
 def block_rows(n_labels: int) -> int:
-    """Return the number of rows per block, which has about 4 million numbers."""
+    """Choose the number of rows per block: at most 8192 rows, and about 4 million numbers or less."""
     return min(8192, 1 << max(6, (2**22 // n_labels).bit_length() - 1))
 
 
 def known_pairs(
     name: str, Y: Rows, S: Rows, what: str, gaps: bool = True
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray | None]]:
-    """Iterate over validated blocks: row slice, labels as bool, scores or bool predictions, mask of known entries.
+    """Yield blocks of validated labels and scores (or predictions), with their row slice and a mask of known labels.
 
-    The mask is None if all labels are known. Unknown labels (NaN) are False; without `gaps`, they raise an error.
+    The mask is None if no label is missing. Missing labels (NaN) are False, or raise an error if `gaps` is false.
     """
     n, n_labels = shapes(Y, S, what)
     read = binary if what == "predictions" else numbers
@@ -38,10 +38,7 @@ def known_pairs(
 
 
 def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Count the positives and the known entries of every label.
-
-    Y (n, L) -> (L,), (L,)
-    """
+    """Count the positive samples of every label, and its samples without missing values."""
     n, L = Y.shape
     positives, known = np.zeros((2, L), np.int64)
     for where in row_blocks(n, block_rows(L)):
@@ -52,7 +49,7 @@ def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shapes(Y: Rows, S: Rows, what: str) -> tuple[int, int]:
-    """Return the common shape of labels and scores, which need at least one row and one label."""
+    """Return the common shape of labels and scores; raise an error if the shapes differ or are empty."""
     matrix(Y, "labels")
     matrix(S, what)
     if tuple(Y.shape) != tuple(S.shape):
@@ -84,7 +81,7 @@ def binary(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice) 
     values = dense(block, what)
     if values.dtype.kind == "b":
         return values
-    # Most labels have this type, so that a view avoids a copy.
+    # Most label matrices have dtype uint8, which can be viewed as bool without a copy.
     if values.dtype == np.uint8 and values.max(initial=0) <= 1:
         return values.view(np.bool_)
     wrong = (values != 0) & (values != 1)
@@ -102,7 +99,7 @@ def numbers(block: np.ndarray | scipy.sparse.csr_array, what: str, where: slice)
     values = dense(block, what)
     if values.dtype.kind != "f" or values.dtype.itemsize < 4:
         values = values.astype(np.float64)
-    if np.isnan(values.min(initial=np.inf)):  # The minimum detects NaN in one pass.
+    if np.isnan(values.min(initial=np.inf)):  # The minimum is NaN if any value is NaN.
         row, label = np.argwhere(np.isnan(values))[0]
         raise UserError(f"{what} are NaN at row {where.start + row}, label {label}; check the model that computed them")
     return values
@@ -117,7 +114,7 @@ def whole(name: str, value: int, most: int, unit: str) -> int:
 
 
 def counts_of(sample_weight: ArrayLike | None, n: int) -> np.ndarray | None:
-    """Return validated sample weights, or None for equal weights, with which counts stay integers."""
+    """Return validated sample weights, or None for equal weights, for which counts are integers."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, np.float64)
@@ -130,16 +127,16 @@ def counts_of(sample_weight: ArrayLike | None, n: int) -> np.ndarray | None:
 
 
 def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.ndarray:
-    """Add up values of shape (m,) or (m, L) over the samples of a block, with weights."""
+    """Compute the weighted sum of values of shape (m,) or (m, L) over the m samples of a block."""
     if weights is not None:
         return np.asarray(weights[where] @ figures)
     if figures.dtype != bool:
         return np.asarray(figures.sum(axis=0))
-    # Sums of at most 255 ones fit in a byte.
+    # Sum 255 rows at a time, because the sum of 255 ones fits in uint8, which is fast.
     runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]
     return np.asarray(np.sum(runs, axis=0, dtype=np.int64))
 
 
 def ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
-    """Compute part / whole, or `otherwise` if whole is 0."""
+    """Divide `part` by `whole`, with the result `otherwise` for zero divisors."""
     return np.divide(part, whole, out=np.full(len(part), otherwise), where=whole > 0)

@@ -1,4 +1,4 @@
-"""Metrics of label scores by name, for tuning and evaluation."""
+"""Metrics that are selected by name, for hyperparameter search and evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmo.metrics.annotation import (
 from dmo.metrics.ranking import ranking_scores, regression_scores, top_scores
 
 Metric = Callable[..., float]
-"""Function of labels (n, L), scores (n, L) and optional sample weights that returns a number to maximize."""
+"""Function of true labels, label scores and optional sample weights that returns a number to maximize."""
 
 
 def _lrap(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
@@ -30,7 +30,7 @@ def _lrap(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None)
 def _ranking(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
     used = slice(None) if sample_weight is None else sample_weight > 0
     mixed = (Y[used] == 1).any(axis=0) & (Y[used] == 0).any(axis=0)
-    some = slice(None) if mixed.all() else mixed  # a copy only if some label has no area
+    some = slice(None) if mixed.all() else mixed  # Copy only if the AUC of some label is undefined.
     area = auc_macro(Y[:, some], S[:, some], sample_weight) if mixed.any() else 1.0
     return (ranking_scores(Y, S, sample_weight).lrap + area) / 2
 
@@ -38,23 +38,24 @@ def _ranking(Y: np.ndarray, S: np.ndarray, sample_weight: np.ndarray | None = No
 def rated(Y: np.ndarray, S: np.ndarray, multilabel: bool, weights: np.ndarray | None = None) -> float:
     """Compute the default metric of label scores.
 
-    The metric is "ranking" for several labels, "auc-macro" for one label, and "accuracy" for classes.
+    The default metric is "ranking" for several labels, "auc-macro" for a single label, and "accuracy" for multiclass
+    targets.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1. NaN marks an unknown label.
+        True labels, 0 or 1. Missing labels are NaN.
     S : ndarray of shape (n, L)
         Label scores.
     multilabel : bool
-        False for a multiclass target.
+        Whether Y contains independent labels. False means a multiclass target.
     weights : ndarray of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     float
-        Value of the metric, 0..1.
+        Value of the metric, from 0 to 1.
 
     Examples
     --------
@@ -82,40 +83,41 @@ def _f1_samples(Y: np.ndarray, P: np.ndarray, sample_weight: np.ndarray | None =
 OF_SCORES: dict[str, Metric] = {"auc-macro": auc_macro, "auc-micro": auc_micro, "lrap": _lrap}
 OF_SCORES |= {"ranking": _ranking, "accuracy": _accuracy}
 OF_SAMPLES = {"p": "precision", "r": "recall", "ndcg": "ndcg", "psp": "psp"}
-"""Attributes of `TopScores`."""
+"""Attributes of `TopScores`, by the name of the metric at k."""
 OF_LABEL_SETS: dict[str, Metric] = {"f1-macro": f1_macro, "f1-micro": f1_micro, "jaccard": jaccard_accuracy}
 OF_LABEL_SETS |= {"f1-samples": _f1_samples}
-"""Metrics of label sets. With @k, the sets are the k labels with the highest scores, otherwise the labels with scores
-above 0."""
+"""Metrics of label sets. With @k, a label set contains the k labels with the highest scores. Without @k, a label set
+contains the labels with scores above 0."""
 OF_ANNOTATIONS = {"f1": "f1", "precision": "precision", "recall": "recall", "n+": "n_plus"}
-"""Attributes of `AnnotationScores`."""
+"""Attributes of `AnnotationScores`, by the name of the metric at k."""
 
 
 ERRORS = ("rmse", "mae", "arrmse")
-"""Attributes of `RegressionScores` for which smaller is better."""
+"""Attributes of `RegressionScores` that are errors, so that smaller values are better."""
 
 
 def metric_of(name: str | Metric) -> Metric:
-    """Return the metric to maximize with a given name.
+    """Return a metric by name, as a function whose value is to be maximized.
 
     Parameters
     ----------
     name : str or callable
-        One of the following names, in which 5 stands for any number, or a function (Y, scores), which is returned:
+        One of the following names, in which 5 stands for any number k. A function is returned unchanged.
 
-        - Labels with the highest scores, averaged over labels: "f1@5", "precision@5", "recall@5", "n+@5".
-        - Label sets of the highest scores: "f1-macro@5", "f1-micro@5", "f1-samples@5", "jaccard@5". Without @, the sets
-          contain the labels with scores above 0, as predicted by `PlugIn("f1-macro")`.
-        - Labels with the highest scores, averaged over samples: "p@5", "r@5", "ndcg@5", "psp@5".
-        - Label scores: "auc-macro", "auc-micro", "lrap", and "ranking", the mean of "lrap" and "auc-macro", which ranks
-          the labels of a sample and the samples of a label.
-        - Multiclass targets: "accuracy" of the class with the highest score.
-        - Regression targets: "r2", and "rmse", "mae" and "arrmse" with a negative sign.
+        - Metrics of the k labels with the highest scores, averaged over labels: "f1@5", "precision@5", "recall@5" and
+          "n+@5".
+        - Metrics of the k labels with the highest scores, averaged over samples: "p@5", "r@5", "ndcg@5" and "psp@5".
+        - Metrics of label sets with the k highest scores: "f1-macro@5", "f1-micro@5", "f1-samples@5" and "jaccard@5".
+          Without @5, the label sets contain the labels with scores above 0, as predicted by `PlugIn("f1-macro")`.
+        - Metrics of label scores: "auc-macro", "auc-micro", "lrap", and "ranking", the mean of "lrap" and "auc-macro".
+          "lrap" compares the labels of a sample, and "auc-macro" compares the samples of a label.
+        - Metric of multiclass targets: "accuracy" of the class with the highest score.
+        - Metrics of regression targets: "r2", and "rmse", "mae" and "arrmse" with a negative sign.
 
     Returns
     -------
     callable
-        Function (Y of shape (n, L), scores of shape (n, L), sample_weight of shape (n,) or None) -> float.
+        Function of the true labels, the label scores and optional sample weights, which returns a float.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Metrics of rankings and regression: LRAP, coverage, ranking loss; precision, recall, nDCG and PSP at k; errors."""
+"""Metrics of label rankings, of the k labels with the highest scores, and of regression."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from dmo.errors import UserError
 from dmo.metrics.annotation import top_label_sets
 from dmo.metrics.checked_blocks import added, counts_of, dense, known_pairs, numbers, shapes, whole
 
-_ENTRIES = 2**15  # number of scores compared at a time, which fit in the cache
+_ENTRIES = 2**15  # Number of scores that are compared at the same time and fit in the processor cache.
 
 
 @dataclass(frozen=True)
 class RankingScores:
-    """Metrics of the ranking of labels within every sample; among tied labels, each counts as the last.
+    """Metrics of the ranking of labels within every sample.
+
+    Every label has the lowest rank among the labels with the same score.
 
     Attributes
     ----------
     lrap : float
-        Label ranking average precision: for every true label, the fraction of true labels among the labels ranked at
-        least as high, averaged over the sample's true labels and then over samples. It is 1 for a sample with no label
-        or all labels.
+        Label ranking average precision, the fraction of true labels among the labels ranked at least as high as a true
+        label. The fraction is averaged over the true labels of a sample and then over samples. For samples with no
+        label or with all labels, it is 1.
     coverage : float
-        Coverage error: number of top-ranked labels needed to include all true labels, averaged over samples.
+        Coverage error, the number of top-ranked labels that include all true labels, averaged over samples.
     ranking_loss : float
-        Fraction of (true label, other label) pairs in the wrong order, averaged over samples.
+        Fraction of the pairs of a true label and another label that are in the wrong order, averaged over samples.
 
     Examples
     --------
@@ -51,18 +53,19 @@ class TopScores:
     Attributes
     ----------
     precision : float
-        P@k: fraction of the k labels that are true.
+        P@k, the fraction of the k labels that are true.
     recall : float
-        R@k: fraction of the true labels that are among the k, averaged over samples with labels.
+        R@k, the fraction of the true labels that are among the k labels, averaged over samples with labels.
     f1 : float
-        F1@k: 2 hits / (k + true labels), averaged over samples with labels.
+        F1@k, 2 hits / (k + number of true labels), averaged over samples with labels.
     ndcg : float
-        nDCG@k with 0/1 gains; labels with equal scores share the discounts of their ranks.
+        nDCG@k, the normalized discounted cumulative gain with gains of 0 and 1. Labels with equal scores share the
+        discounts of their ranks.
     psp : float
-        Propensity-scored precision. A hit counts 1 / (probability that an annotator records the label), and the sum is
-        divided by its maximum.
+        Propensity-scored precision at k. A hit counts 1 / (probability that an annotator records the label), and the
+        sum over all hits is divided by its maximum.
     top : int
-        The number k.
+        Number k of labels per sample.
 
     Examples
     --------
@@ -83,28 +86,27 @@ class TopScores:
 def ranking_scores(Y: Rows, S: Rows, sample_weight: ArrayLike | None = None) -> RankingScores:
     """Compute label ranking average precision, coverage error and ranking loss.
 
-    They equal scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and `label_ranking_loss`. Only
-    true labels are ranked, by comparing each with its row. This needs n (labels per sample) L operations and no
-    sorting.
+    The results equal those of scikit-learn's `label_ranking_average_precision_score`, `coverage_error` and
+    `label_ranking_loss`. Each true label is compared with all L labels of its sample, so that no sorting is needed.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Label scores without NaN.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     RankingScores
-        The three metrics.
+        The three metrics, averaged over samples.
 
     Raises
     ------
     UserError
-        If shapes differ, labels are not 0/1, or scores are NaN.
+        If Y and S differ in shape, labels are not 0 or 1, or scores are NaN.
 
     References
     ----------
@@ -144,35 +146,38 @@ def top_scores(
     n_train: float | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> TopScores:
-    """Compute precision, recall, F1, nDCG and propensity-scored precision of the k highest-scored labels.
+    """Compute precision, recall, F1, nDCG and propensity-scored precision of the k labels with the highest scores.
 
-    Ties favor the lower label index, as in `top_label_sets`. Only nDCG shares ranks among ties, like scikit-learn's
-    `ndcg_score`.
+    Labels with equal scores are selected in the order of their indices. Only nDCG averages over the possible orders of
+    labels with equal scores, like scikit-learn's `ndcg_score`.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Labels, 0/1, dense or CSR. NaN marks an unknown label, which is ignored.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : row source of shape (n, L)
-        Scores without NaN.
+        Label scores without NaN.
     top : int, default=5
-        The number k, 1..L.
+        Number k of labels per sample, from 1 to L.
     frequency : ndarray of shape (L,), default=None
-        Fraction of training samples with each label, for propensities. None uses the fractions in Y.
+        Fraction of the training samples that have each label, from which propensities are computed. By default, the
+        fractions in Y are used.
     n_train : float, default=None
-        Number of training samples, for propensities. None uses n.
+        Number of training samples, from which propensities are computed. By default, the number (or total weight) of
+        the samples in Y is used.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     TopScores
-        The five metrics.
+        The five metrics, averaged over samples.
 
     Raises
     ------
     UserError
-        As `annotation_scores`.
+        If Y and S differ in shape, labels are not 0 or 1, scores are NaN, `top` is outside 1..L, or no label occurs in
+        Y.
 
     References
     ----------
@@ -207,7 +212,7 @@ def top_scores(
         share = (discount[np.minimum(rank, top)] - discount[np.minimum(rank - tied, top)]) / tied
         ideal = discount[np.minimum(count, top)]
         taken = top if known is None else np.clip(known.sum(axis=1), 1, top)
-        some = np.maximum(count, 1)  # Avoid a zero divisor; a sample without labels has no hits.
+        some = np.maximum(count, 1)  # Avoid division by zero for samples without labels.
         ndcg = np.bincount(sample, share, len(y)) / np.where(count > 0, ideal, 1.0)
         figures = np.stack([hits / taken, hits / some, 2 * hits / (some + taken), ndcg], axis=1)
         sums += added(figures, weights, where)
@@ -216,7 +221,7 @@ def top_scores(
         gained += float(added(np.where(given, own, 0.0).sum(axis=1), weights, where))
         best_gain += float(added(-np.partition(-own, top - 1, axis=1)[:, :top].sum(axis=1), weights, where))
     if not labeled:
-        raise UserError("top_scores: no label occurs in Y, ; pass samples with labels")
+        raise UserError("top_scores: no label occurs in Y; pass samples with labels")
     psp = gained / best_gain if best_gain > 0 else 0.0
     return TopScores(
         float(sums[0] / size), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / size), psp, top
@@ -224,21 +229,21 @@ def top_scores(
 
 
 def suitable_top(cardinality: float, n_labels: int) -> int:
-    """Choose the number k of metrics at k from the mean number of labels per sample.
+    """Choose a suitable number k of predicted labels per sample for metrics at k.
 
     Parameters
     ----------
     cardinality : float
-        Mean number of labels per sample.
+        Mean number of true labels per sample.
     n_labels : int
         Total number of labels.
 
     Returns
     -------
     int
-        The cardinality rounded to an integer, or 5 if it is between 2.5 and 5, as is usual in papers on annotation. The
-        number is at most half of the labels, unless the cardinality is higher, because the order of the labels is
-        meaningless if nearly all are selected.
+        The cardinality rounded to an integer, or 5 if the cardinality is between 2.5 and 5, as is usual in papers on
+        image annotation. The result is at most half of `n_labels`, unless the cardinality is higher. If nearly all
+        labels were selected, a metric at k would hardly depend on their order.
 
     Examples
     --------
@@ -251,14 +256,14 @@ def suitable_top(cardinality: float, n_labels: int) -> int:
 
 
 def _known_first(s: np.ndarray, known: np.ndarray | None) -> np.ndarray:
-    """Return scores with which unknown labels rank last."""
+    """Replace the scores of missing labels by -inf, which ranks them last."""
     return s if known is None else np.where(known, s, -np.inf)
 
 
 def _places(y: np.ndarray, s: np.ndarray, ties: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return sample and rank (the last among ties) of every true label, and the number of true labels ranked as high.
+    """Compute the sample index, the rank and the number of true labels with at least the same score, per true label.
 
-    The last array counts labels with the same score; it is filled only with `ties`.
+    A label has the lowest rank of its ties. If `ties` is true, the last array counts the labels with the same score.
     """
     sample, label = np.nonzero(y)
     own = s[sample, label]
@@ -277,20 +282,20 @@ def _places(y: np.ndarray, s: np.ndarray, ties: bool) -> tuple[np.ndarray, np.nd
 
 
 def inverse_propensities(frequency: np.ndarray, n: float) -> np.ndarray:
-    """Compute the inverse propensities of labels, which weight hits on labels that are often not annotated.
+    """Compute the inverse propensities of labels, which are large for labels that annotators often miss.
 
     Parameters
     ----------
     frequency : ndarray of shape (L,)
-        Fraction of training samples with each label.
+        Fraction of the training samples that have each label.
     n : float
         Number of training samples, or sum of their weights.
 
     Returns
     -------
     ndarray of shape (L,)
-        1 / p_l = 1 + C (N_l + B)^-A with C = (log N - 1) (B + 1)^A, where p_l is the probability that a true label was
-        annotated.
+        Inverse propensities 1 / p_l = 1 + C (N_l + B)^-A with C = (log N - 1) (B + 1)^A. The propensity p_l is the
+        probability that label l is annotated if it is true, and N_l is the number of samples with the label.
 
     References
     ----------
@@ -313,16 +318,17 @@ _BLOCK = 8192
 
 @dataclass(frozen=True, eq=False)
 class RegressionScores:
-    """Errors of real-valued predictions, averaged over targets.
+    """Metrics of real-valued predictions, averaged over targets.
 
     Attributes
     ----------
     rmse, mae, r2 : float
-        Root mean squared error, mean absolute error and coefficient of determination.
+        Root mean squared error (RMSE), mean absolute error (MAE) and coefficient of determination (R2).
     arrmse : float
-        Average relative root mean squared error: mean over targets of sqrt(squared error / squared error of the mean).
+        Average relative root mean squared error. The relative error of a target is the square root of its squared error
+        divided by the squared error of the mean.
     per_target : ndarray of shape (4, L)
-        RMSE, MAE, R2 and relative RMSE of every target.
+        RMSE, MAE, R2 and relative RMSE of every target, one per row.
 
     Examples
     --------
@@ -342,32 +348,33 @@ class RegressionScores:
 def regression_scores(
     Y: Rows, P: Rows, baseline: np.ndarray | None = None, sample_weight: ArrayLike | None = None
 ) -> RegressionScores:
-    """Compute RMSE, MAE, R2 and aRRMSE of predictions, each averaged over the targets.
+    """Compute RMSE, MAE, R2 and average relative RMSE of predictions.
 
-    RMSE, MAE and R2 equal scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`. If a target
-    is constant in Y, an exact prediction has R2 1 and relative RMSE 0; any other prediction has R2 0 and relative RMSE
-    1.
+    RMSE, MAE and R2 equal scikit-learn's `root_mean_squared_error`, `mean_absolute_error` and `r2_score`, averaged over
+    targets. For a target that is constant in Y, R2 is 1 if the prediction is exact and 0 otherwise. For a target that
+    always equals its baseline, the relative RMSE is 0 if the prediction is exact and 1 otherwise.
 
     Parameters
     ----------
     Y : row source of shape (n, L)
-        Targets. NaN marks an unknown value, which is ignored.
+        True values of the targets. Missing values (NaN) are ignored.
     P : row source of shape (n, L)
-        Predictions without NaN.
+        Predicted values, which must not contain NaN.
     baseline : ndarray of shape (L,), default=None
-        Training means as the baseline of aRRMSE. None uses the means of Y.
+        Constant prediction of each target, such as its training mean, to which the relative RMSE refers. The default is
+        the mean of Y.
     sample_weight : array-like of shape (n,) or None, default=None
-        Sample weights. None uses equal weights.
+        Sample weights.
 
     Returns
     -------
     RegressionScores
-        Means, and errors per target.
+        Averaged metrics, and the metrics of every target.
 
     Raises
     ------
     UserError
-        If shapes differ, predictions are NaN, or a target has no known value.
+        If Y and P differ in shape, predictions are NaN, or a target has no known value.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Common parts of all images: the figure, its grid of panels, its colors, and literal text."""
+"""Functions that all figures share: creating figures and panels, colors, and formatting of text and numbers."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 5.0
-"""Width of every image in inches."""
+"""Width of every figure in inches."""
 BLUE, VERMILION, GRAY, PALE = "#0072B2", "#D55E00", "#6B7280", "#D1D5DB"
 COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
 MARKERS = "osD^vPX<>*"
 LINES = {"color": COLORS * len(MARKERS), "marker": tuple(MARKERS * len(COLORS))}
-"""Property cycle for `Axes.set_prop_cycle`: lines that can be distinguished without colors too."""
+"""Arguments of `Axes.set_prop_cycle`. The lines differ in color and marker, so that color is not essential."""
 DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
 
 
 def new_figure(height: float) -> Figure:
-    """Create an empty figure with a height of `height` inches."""
+    """Create an empty figure with a given height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH, height), dpi=200, layout="constrained", facecolor="white")
 
 
 def new_plot(height: float) -> tuple[Figure, Axes]:
-    """Create a figure with a height of `height` inches and a single plot."""
+    """Create a figure with a single plot and a given height in inches."""
     figure = new_figure(height)
     return figure, clean(figure.add_subplot())
 
 
 def styles(names: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
-    """Pair each model name with a color and a dash pattern, both of which distinguish the models."""
+    """Pair each model name with a color and a dash pattern for its lines."""
     return zip(names, itertools.cycle(COLORS), itertools.cycle(DASHES))
 
 
 def clean(ax: Axes) -> Axes:
-    """Hide the upper and right line of the frame, and use small ticks."""
+    """Hide the upper and right lines of the frame, and use small tick labels."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9.5, color=GRAY)
     return ax
 
 
 def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, share: bool = True) -> tuple[Figure, list[Axes]]:
-    """Create a grid of small titled panels, at most three per row; with `share`, they have the same axes."""
+    """Create a grid of titled panels, at most three per row, which share their axes if `share` is true."""
     across = {1: 1, 2: 2, 4: 2}.get(len(titles), 3)
     down = -(-len(titles) // across)
     figure = new_figure(1.42 * down + 0.35)
@@ -69,14 +69,14 @@ def panel_grid(titles: Sequence[str], xlabel: str, ylabel: str, share: bool = Tr
 
 
 def limits(values: np.ndarray) -> tuple[float, float]:
-    """Return the range of the values, extended by 4 % on both sides."""
+    """Compute axis limits: the range of the values, extended by 4 % on both sides."""
     low, high = float(values.min()), float(values.max())
     margin = 0.04 * (high - low) or 1.0
     return low - margin, high + margin
 
 
 def name_at(ax: Axes, places: Sequence[np.ndarray], names: Sequence[str]) -> None:
-    """Write names at their places; if a name would overlap an earlier one, move it to the nearest free spot."""
+    """Write names at given positions, but move a name that would overlap an earlier name to the nearest free spot."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     steps = np.array([(x, y) for x in np.arange(-12, 13) * 0.03 for y in np.arange(-16, 17) * 0.02])
     steps = steps[np.argsort((steps**2).sum(axis=1), kind="stable")]
@@ -93,12 +93,12 @@ def name_at(ax: Axes, places: Sequence[np.ndarray], names: Sequence[str]) -> Non
 
 
 def plain(text: object) -> str:
-    """Convert to a single line that matplotlib shows literally, including dollar signs."""
+    """Convert an object to a single line of text that matplotlib shows literally, including dollar signs."""
     return " ".join(visible(str(text)).split()).replace("$", r"\$")
 
 
 def shorten(figure: Figure, text: object, inches: float, size: float) -> str:
-    """Shorten `text` to the width in inches; end it with "…" if it was cut."""
+    """Shorten a text to a width in inches; a shortened text ends with "…"."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
@@ -113,12 +113,12 @@ def shorten(figure: Figure, text: object, inches: float, size: float) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Check if a value is a number; booleans are not numbers."""
+    """Return whether a value is a number, which excludes booleans."""
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def shown(value: object) -> str:
-    """Format a value as text: four significant digits, thousands separators, and a dash for None."""
+    """Format floats with four significant digits, integers with thousands separators, and None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float | np.floating):
@@ -127,7 +127,7 @@ def shown(value: object) -> str:
 
 
 def decimals_of(values: np.ndarray) -> int:
-    """Return the number of decimals that shows three digits of the largest value; 0 for whole numbers."""
+    """Choose the number of decimals: three significant digits of the largest value, or none for integers."""
     values = values[np.isfinite(values)]
     if not values.size or (values == np.round(values)).all():
         return 0

@@ -1,7 +1,7 @@
-"""Images of data, scores and fits as matplotlib Figure objects, without global matplotlib state.
+"""Figures of data, scores and predictions, as matplotlib `Figure` objects that do not use pyplot.
 
-All images are 5 inches wide with 10-point text, so that they are legible on a phone. The colors are those of Okabe and
-Ito, which color-blind people can distinguish; shapes, signs or numbers repeat the information.
+All figures are 5 inches wide with text of about 10 points, so that they are legible on a phone. The colors are those of
+Okabe and Ito, which color-blind people can distinguish. Shapes, signs or numbers repeat the information.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ if TYPE_CHECKING:
 
 
 def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most: int = 15) -> Figure:
-    """Plot precision-recall curves in one small panel per label, sorted by average precision (AP).
+    """Plot the precision-recall curve of each label in its own panel, sorted by average precision.
 
-    The dashed line is chance level, the fraction of samples with the label.
+    The dashed gray line is the chance level, which is the fraction of samples with the label.
 
     Parameters
     ----------
     Y : array-like or sparse of shape (n, L)
-        Labels, 0/1; they are read into memory.
+        True labels, 0 or 1, which are read into memory.
     S : row source of shape (n, L), or mapping of str to row source
-        Scores, or the scores of several models by name. Models share the panels; the AP is that of the first model.
+        Label scores of one model, or a mapping of model names to label scores. Each panel shows the curves of all
+        models and the average precision of the first model.
     label_names : sequence of str
         Names of the L labels.
     most : int, default=15
-        Number of labels to show, those with the most positives.
+        Maximum number of panels. The labels with the most positive samples are shown.
 
     Returns
     -------
@@ -66,7 +67,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
     Raises
     ------
     UserError
-        If the names do not match the labels, if no label has a positive, or for errors raised by `dmo.metrics`.
+        If Y, S and the names do not match in shape, labels are not 0 or 1, scores are NaN, or no label occurs in Y.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def precision_recall_per_label(Y: Any, S: Any, label_names: Sequence[str], most:
 
 
 def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[PrecisionRecall]:
-    """Compute precision-recall curves label by label, each thinned to at most `_CORNERS` evenly chosen points."""
+    """Compute the precision-recall curves of labels, each with at most `_CORNERS` evenly spaced points."""
     found = []
     for label in labels:
         for curve in precision_recall_curves(Y, S, [label]):
@@ -112,7 +113,7 @@ def _thin_curves(Y: np.ndarray, S: Any, labels: Sequence[int]) -> list[Precision
 
 
 def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a curve: the first and last precision at each recall; precision falls in between."""
+    """Return recall and precision at the corners of a curve: the first and the last point at each recall."""
     recall, precision = np.r_[0.0, curve.recall], np.r_[curve.precision[0], curve.precision]
     moves = np.diff(recall) > 0
     corners = np.r_[True, moves] | np.r_[moves, True]
@@ -120,7 +121,7 @@ def _steps(curve: PrecisionRecall) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) -> None:
-    """Draw the curve of one label with its average precision, and the chance level."""
+    """Draw the precision-recall curve of one label, its average precision and the chance level."""
     if filled:
         ax.fill_between(*_steps(curve), step="pre", color=BLUE, alpha=0.15, linewidth=0)
     ax.step(*_steps(curve), where="pre", color=BLUE, linewidth=1.6)
@@ -129,35 +130,35 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # The upper right corner is empty.
+    if curve.average_precision < 0.6:  # The curve is low, so that the upper right corner is empty.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
-    else:  # The curve is high, so write below it and away from the chance level.
+    else:  # Write below the high curve, but not over the line of the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
 
 
 def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int = 10) -> Figure:
-    """Plot the first two components, with arrows for the columns most correlated with them.
+    """Plot the first two components of an embedding, with an arrow for each of the most correlated columns.
 
     Parameters
     ----------
     Z : ndarray of shape (n, k)
-        Components, k >= 2.
+        Coordinates of the samples on at least two components.
     loadings : ndarray of shape (d, k)
-        Correlations of columns with the components, as returned by `dmo.space.describe_space`.
+        Correlations of the d columns with the components, as computed by `dmo.space.describe_space`.
     names : sequence of str
         Names of the d columns.
     most : int, default=10
-        Number of arrows, the longest ones.
+        Maximum number of arrows. The longest arrows are shown.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The figure, 5 inches wide. An arrow of length 1 would reach the farthest sample.
+        The figure, 5 inches wide. In each direction, a correlation of 1 has the length of the largest coordinate.
 
     Raises
     ------
     UserError
-        If shapes or names do not match.
+        If Z or `loadings` have fewer than two columns, Z is not finite, or the names do not match the loadings.
 
     Examples
     --------
@@ -184,18 +185,18 @@ def biplot(Z: np.ndarray, loadings: np.ndarray, names: Sequence[str], most: int 
 
 
 def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0, most: int = 15) -> Figure:
-    """Plot the correlations of a component with the most correlated columns, as bars.
+    """Plot the largest correlations between one component and the columns of a view as bars.
 
     Parameters
     ----------
     loadings : ndarray of shape (d, k)
-        Correlations of columns with the components, as returned by `dmo.space.describe_space`.
+        Correlations of the d columns with the components, as computed by `dmo.space.describe_space`.
     names : sequence of str
         Names of the d columns.
     component : int, default=0
-        Index of the component.
+        Index of the component, counted from 0.
     most : int, default=15
-        Number of bars, the longest ones.
+        Maximum number of bars. The longest bars are shown.
 
     Returns
     -------
@@ -205,7 +206,7 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
     Raises
     ------
     UserError
-        If shapes or names do not match, or the component does not exist.
+        If the names do not match the loadings, or the component does not exist.
 
     Examples
     --------
@@ -228,7 +229,7 @@ def loading_plot(loadings: np.ndarray, names: Sequence[str], component: int = 0,
 
 
 def _bars(values: np.ndarray, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Draw horizontal bars, `height` inches each: blue to the right of 0, vermilion to the left."""
+    """Draw horizontal bars with a given height in inches, in blue for positive and red for negative values."""
     figure, ax = new_plot(height * len(values) + 0.7)
     ax.barh(np.arange(len(values)), values, color=[BLUE if value >= 0 else VERMILION for value in values])
     ax.set_yticks(np.arange(len(values)), [shorten(figure, name, 1.6, 10) for name in names])
@@ -251,20 +252,20 @@ def embedding_per_label(
     most: int = 15,
     axes: tuple[str, str] = ("component 1", "component 2"),
 ) -> Figure:
-    """Plot the first two components in one panel per label, its samples in blue above the others in gray.
+    """Plot the first two components of an embedding in one panel per label.
 
-    With more than 50 000 samples, 50 000 evenly chosen ones are drawn.
+    Samples with the label are blue and other samples are gray. At most 50 000 evenly spaced samples are drawn.
 
     Parameters
     ----------
     Z : ndarray of shape (n, k)
-        Components, k >= 2.
+        Coordinates of the samples on at least two components.
     Y : array-like or sparse of shape (n, L)
-        Labels, 0/1.
+        Labels of the samples, 0 or 1.
     label_names : sequence of str
         Names of the L labels.
     most : int, default=15
-        Number of labels to show, those with the most positives.
+        Maximum number of panels. The labels with the most positive samples are shown.
     axes : tuple of str, default=("component 1", "component 2")
         Titles of the two axes.
 
@@ -276,7 +277,7 @@ def embedding_per_label(
     Raises
     ------
     UserError
-        If shapes or names do not match.
+        If Z has fewer than two columns or is not finite, or if Z, Y and the names do not match.
 
     Examples
     --------
@@ -299,7 +300,7 @@ def embedding_per_label(
         Z, Y = Z[some], Y[some]
     size = float(np.clip(1200 / len(Z), 3, 14))
     for ax, l in zip(panels, picked):
-        # Rasterize the dots because there are many. The gray must be visible on dark paper without dominating.
+        # Rasterize the dots, because many vector objects are slow. Gray dots are visible on dark backgrounds too.
         has = Y[:, l] == 1
         ax.scatter(Z[~has, 0], Z[~has, 1], s=size, color=GRAY, alpha=0.35, linewidths=0, rasterized=True)
         ax.scatter(Z[has, 0], Z[has, 1], s=1.5 * size, color="#2A8FD0", linewidths=0, rasterized=True)
@@ -316,18 +317,19 @@ def heat_map(
     value_title: str = "",
     mark: bool = True,
 ) -> Figure:
-    """Draw a matrix as colors, with its numbers in the cells and a frame around the largest.
+    """Plot a matrix as a heat map with a frame around the largest value.
 
     Parameters
     ----------
     values : array-like of shape (r, c)
-        Values; NaN if not measured. With more than 10 columns, the numbers are not written.
+        Values of the cells, or NaN for missing values. The numbers are written into the cells if there are at most 10
+        columns.
     row_names, column_names : sequence
         Names of the r rows and c columns.
     row_title, column_title, value_title : str, default=""
-        Titles of rows, columns and values.
+        Titles of the rows, the columns and the color bar.
     mark : bool, default=True
-        Draw the frame.
+        Whether to draw the frame.
 
     Returns
     -------
@@ -337,7 +339,7 @@ def heat_map(
     Raises
     ------
     UserError
-        If the names do not match the values, or no value is finite.
+        If the names do not match the shape of the values, a value is infinite, or all values are NaN.
 
     Examples
     --------
@@ -376,7 +378,7 @@ def _color_table(
     size: int,
     **scale: Any,
 ) -> Axes:
-    """Draw a matrix as colors with row and column names and a color bar; NaN is gray."""
+    """Draw a heat map with row names, column names and a color bar; missing values (NaN) are gray."""
     ax = figure.add_subplot(facecolor="#F3F4F6")
     image = ax.imshow(np.ma.masked_invalid(values), cmap="cividis", aspect="auto", **scale)
     ax.set_xticks(range(len(across)), across, size=size, rotation=90 if len("".join(across)) > 40 else 0)
@@ -390,16 +392,19 @@ def _color_table(
 
 
 def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Figure:
-    """Draw label co-occurrence: the fraction of the samples with the row's label that also have the column's.
+    """Plot a heat map of label co-occurrence.
+
+    Each cell shows which fraction of the samples with the label of its row also have the label of its column.
+    Frequently co-occurring labels are adjacent.
 
     Parameters
     ----------
     Y : array-like or sparse of shape (n, L)
-        Labels, 0/1.
+        Labels of the samples, 0 or 1.
     label_names : sequence of str
         Names of the L labels.
     most : int, default=20
-        Number of labels to show, those with the most positives. Labels that co-occur are placed next to each other.
+        Maximum number of labels. The labels with the most positive samples are shown.
 
     Returns
     -------
@@ -409,7 +414,7 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
     Raises
     ------
     UserError
-        If the names do not match the labels, or no label occurs.
+        If the names do not match the labels, or no label occurs in Y.
 
     Examples
     --------
@@ -436,10 +441,7 @@ def label_cooccurrence(Y: Any, label_names: Sequence[str], most: int = 20) -> Fi
 
 
 def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Count the samples with label a in Y and label b in P; an unknown label counts as absent.
-
-    Y, P (n, L) -> (L, L)
-    """
+    """Count the samples with label a in Y and label b in P, for all pairs of labels; missing labels count as 0."""
     found = np.zeros((Y.shape[1], P.shape[1]))
     for where in cell_blocks(Y.shape):
         found += (Y[where] == 1).T.astype(np.float32) @ (P[where] == 1).astype(np.float32)
@@ -447,15 +449,12 @@ def together(Y: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def cooccurrence(counts: np.ndarray) -> np.ndarray:
-    """Compute the fraction of the samples with label a that also have label b, as entry (a, b); 0 without samples.
-
-    counts (L, L)
-    """
+    """Compute the fraction of the samples with label a that also have label b, as entry (a, b) of a matrix."""
     return counts / np.maximum(np.diag(counts), 1)[:, None]
 
 
 def _seriate(shares: np.ndarray) -> np.ndarray:
-    """Order labels so that co-occurring ones are adjacent, by the leaves of average linkage."""
+    """Order labels by hierarchical clustering (average linkage), so that co-occurring labels are adjacent."""
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
@@ -474,18 +473,18 @@ def score_curve(
     score: str = "",
     mark: bool = True,
 ) -> Figure:
-    """Plot scores against the values of a parameter, with standard deviations as bars and a ring at the best.
+    """Plot the scores of parameter values, with standard deviations as error bars.
 
     Parameters
     ----------
     values : sequence
-        Numbers, drawn at even distances, or names.
+        Values of the parameter, numbers or names, which are drawn at equal distances.
     mean, std : array-like of shape (v,)
-        Mean and standard deviation of the score at every value; NaN if not measured.
+        Mean and standard deviation of the score for every value, or NaN for missing scores.
     value_title, score : str, default=""
-        Titles of the values and the scores.
+        Titles of the horizontal and the vertical axis.
     mark : bool, default=True
-        Draw a ring around the best value.
+        Whether to draw a ring around the best score.
 
     Returns
     -------
@@ -495,7 +494,7 @@ def score_curve(
     Raises
     ------
     UserError
-        If lengths differ, or no mean is a number.
+        If `values`, `mean` and `std` differ in length, or all means are NaN.
 
     Examples
     --------
@@ -527,12 +526,13 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"  # The page does not replace these colors.
+        # These colors differ from white and black, which report pages would replace by their theme.
+        color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
 
 def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
-    """Return labels as an array (n x L); raise UserError if the names do not match."""
+    """Convert labels to a dense array; raise an error if the names do not match its columns."""
     Y = Y.toarray() if hasattr(Y, "toarray") else np.asarray(Y)
     if Y.ndim != 2 or Y.shape[1] != len(names):
         raise UserError(f"{function}: {len(names)} label names for labels of shape {Y.shape}; pass one name per column")
@@ -540,7 +540,7 @@ def label_matrix(function: str, Y: Any, names: Sequence[str]) -> np.ndarray:
 
 
 def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
-    """Return the first two columns of Z; raise UserError if they are missing or not finite."""
+    """Return the first two columns of Z; raise an error if they are missing or not finite."""
     Z = np.asarray(Z)
     if Z.ndim != 2 or Z.shape[0] < 1 or Z.shape[1] < 2:
         raise UserError(
@@ -554,18 +554,18 @@ def two_columns(function: str, Z: np.ndarray) -> np.ndarray:
 _STEPS = 300
 _BINS = 10
 _POINTS, _CORNERS = 50_000, 2000
-"""Maximum number of samples in a scatter plot, and of points in a precision-recall curve."""
+"""Maximum number of samples in a scatter plot, and maximum number of points in a precision-recall curve."""
 _SORTED = 1 << 22
-"""Number of sample-label pairs up to which every score can be a threshold; otherwise this number of scores is used."""
+"""Maximum number of scores from which the thresholds of threshold curves are chosen."""
 
 
 def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Compute how often labels of a given probability occur, pooling all labels in ten bins of equal width.
+    """Compute the mean probability and the label frequency in ten bins of probabilities, and the calibration error.
 
-    Y, P (n, L) -> expected, observed (b,)
+    The calibration error is the mean absolute difference between probability and frequency, weighted by bin sizes.
     """
-    # Source: Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated probabilities using Bayesian binning",
-    # section 2.
+    # The expected calibration error is defined in Naeini, Cooper and Hauskrecht 2015, "Obtaining well calibrated
+    # probabilities using Bayesian binning", section 2.
     sums = np.zeros((3, _BINS))
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
@@ -578,14 +578,16 @@ def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, f
 
 
 def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
-    """Plot the observed frequency of labels against their predicted probability, pooling all labels.
+    """Plot the observed frequency of labels against their predicted probability (reliability diagram).
+
+    The predictions of all labels are pooled. The legend shows the expected calibration error of each model.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is unknown.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     P : mapping of str to ndarray of shape (n, L)
-        Probabilities by model name.
+        Label probabilities of each model, by model name.
 
     Returns
     -------
@@ -595,7 +597,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     Raises
     ------
     UserError
-        For values that are not probabilities.
+        If a probability is not between 0 and 1.
 
     Examples
     --------
@@ -620,21 +622,21 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
 
 
 def threshold_curves(Y: np.ndarray, S: Mapping[str, np.ndarray], top: int, score: str = "score") -> Figure:
-    """Plot precision, recall and F1 against the score threshold and the number of labels per sample.
+    """Plot precision, recall and F1 against the score threshold and against the number of labels per sample.
 
-    Only F1 is plotted for several models. The left panel pools all sample-label pairs, the right one averages over
+    For several models, only F1 is plotted. The left panel pools all sample-label pairs. The right panel averages over
     samples.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is unknown.
+        True labels, 0 or 1. Missing labels (NaN) are ignored.
     S : mapping of str to ndarray of shape (n, L)
-        Scores by model name.
+        Label scores of each model, by model name.
     top : int
-        Number of labels per sample to mark.
+        Number of labels per sample that is marked by a vertical line.
     score : str, default="score"
-        Name of the scores.
+        Name of the scores in the axis title.
 
     Returns
     -------
@@ -680,10 +682,7 @@ _MEASURES = {"precision": (BLUE, "-"), "recall": (VERMILION, (0, (5, 2))), "F1":
 
 
 def pooled_measures(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Compute precision, recall and F1 of the labels whose score reaches a threshold, for up to 300 thresholds.
-
-    Y, S (n, L) -> thresholds, measures (t,)
-    """
+    """Compute precision, recall and F1 of the labels whose score reaches a threshold, for up to 300 thresholds."""
     if Y.shape[0] * Y.shape[1] > _SORTED:
         return _measures_at(Y, S)
     from sklearn.metrics import precision_recall_curve
@@ -702,13 +701,12 @@ def _with_f1(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Compute `pooled_measures` of many pairs: thresholds are quantiles of some scores, but counts are exact."""
+    """Compute `pooled_measures` of large data sets, with thresholds from a subset of the samples and exact counts."""
     some = np.linspace(0, len(Y) - 1, min(len(Y), max(1, _SORTED // Y.shape[1]))).astype(int)
     scores = np.unique(np.asarray(S[some])[~np.isnan(np.asarray(Y[some], np.float64))])
     thresholds = scores[np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _STEPS)).astype(int))]
-    counts = np.zeros(
-        (2, len(thresholds) + 1)
-    )  # Number of pairs, and of positive pairs, by the number of thresholds that their score reaches.
+    # Count all pairs and the positive pairs by the number of thresholds that their score reaches.
+    counts = np.zeros((2, len(thresholds) + 1))
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
         reached = np.searchsorted(thresholds, np.asarray(S[where])[known], "right")
@@ -721,12 +719,12 @@ def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np
 
 
 def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
-    """Plot a histogram of the number of labels per sample, for true labels and models next to each other.
+    """Plot histograms of the number of labels per sample, for example of true and predicted labels.
 
     Parameters
     ----------
     counts : mapping of str to ndarray of int of shape (n,)
-        Number of labels of every sample, by name of the source. Numbers above 15 are drawn as 15.
+        Number of labels of every sample, by the name of the model or data. Numbers above 15 are counted as 15.
 
     Returns
     -------
@@ -756,18 +754,18 @@ def label_counts(counts: Mapping[str, np.ndarray]) -> Figure:
 
 
 def label_differences(differences: np.ndarray, names: Sequence[str], measure: str, most: int = 10) -> Figure:
-    """Plot bars for the labels with the largest gains and losses of the second of two models.
+    """Plot the labels with the largest differences between two models as bars.
 
     Parameters
     ----------
     differences : ndarray of shape (L,)
-        Measure of the second model minus that of the first, per label; NaN if a label does not occur.
+        Metric of the second model minus the metric of the first model for every label, or NaN for missing metrics.
     names : sequence of str
         Names of the L labels.
     measure : str
-        Name of the measure, with its unit.
+        Name and unit of the metric.
     most : int, default=10
-        Number of bars on each side.
+        Maximum number of bars for the largest and for the smallest differences.
 
     Returns
     -------
@@ -797,7 +795,7 @@ def label_differences(differences: np.ndarray, names: Sequence[str], measure: st
         order = np.r_[order[:most], order[-most:]]
     figure, ax = _bars(differences[order], [names[j] for j in order], 0.25)
     if len(differences) > 2 * most == len(order):
-        # Separate gains from losses; the labels in between are omitted.
+        # Draw a line where the labels between the largest and the smallest differences are omitted.
         ax.axhline(most - 0.5, color=PALE, linewidth=1)
     ax.set_xlabel(plain(f"difference of {measure}"))
     return figure
@@ -807,18 +805,18 @@ _DOTS = 2000
 
 
 def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15) -> Figure:
-    """Plot predicted against true values in one small panel per target, sorted by R2.
+    """Plot predicted against true values in one panel per target, sorted by R2.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Targets; NaN is unknown.
+        True values of the targets. Missing values (NaN) are ignored.
     P : ndarray of shape (n, L)
-        Predictions.
+        Predicted values of the targets.
     names : sequence of str
         Names of the L targets.
     most : int, default=15
-        Number of targets to show, those with the best R2, with up to 2000 samples each.
+        Maximum number of panels. The targets with the highest R2 are shown, with up to 2000 samples each.
 
     Returns
     -------
@@ -828,7 +826,7 @@ def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], m
     Raises
     ------
     UserError
-        If the names do not match the targets, or for errors raised by `dmo.metrics.regression_scores`.
+        If Y, P and the names do not match in shape, predictions are NaN, or a target has no known value.
 
     Examples
     --------
@@ -848,18 +846,18 @@ def predicted_against_true(Y: np.ndarray, P: np.ndarray, names: Sequence[str], m
 
 
 def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15) -> Figure:
-    """Plot residuals (true minus predicted values) against predictions in one panel per target, sorted by R2.
+    """Plot residuals (true minus predicted values) against predicted values in one panel per target, sorted by R2.
 
     Parameters
     ----------
     Y : ndarray of shape (n, L)
-        Targets; NaN is unknown.
+        True values of the targets. Missing values (NaN) are ignored.
     P : ndarray of shape (n, L)
-        Predictions.
+        Predicted values of the targets.
     names : sequence of str
         Names of the L targets.
     most : int, default=15
-        Number of targets to show, those with the best R2, with up to 2000 samples each.
+        Maximum number of panels. The targets with the highest R2 are shown, with up to 2000 samples each.
 
     Returns
     -------
@@ -869,7 +867,7 @@ def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15
     Raises
     ------
     UserError
-        If the names do not match the targets, or for errors raised by `dmo.metrics.regression_scores`.
+        If Y, P and the names do not match in shape, predictions are NaN, or a target has no known value.
 
     Examples
     --------
@@ -889,7 +887,7 @@ def residuals(Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int = 15
 def _panels(
     function: str, Y: np.ndarray, P: np.ndarray, names: Sequence[str], most: int, axes: tuple[str, str]
 ) -> tuple[Figure, list[tuple[Axes, np.ndarray, np.ndarray, float]]]:
-    """Create a figure; for each target, return its axes, some true and predicted values, and R2."""
+    """Create a figure with one panel per target; return the axes, some true and predicted values, and R2 of each."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     if len(names) != Y.shape[1]:
@@ -901,5 +899,5 @@ def _panels(
     for ax in panels:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(2))
-            axis.set_major_formatter(EngFormatter(sep=""))  # Abbreviate (200k), because long numbers would overlap.
+            axis.set_major_formatter(EngFormatter(sep=""))  # Write 200k for 200000, because long numbers overlap.
     return figure, [(ax, Y[some, j], P[some, j], float(r2[j])) for ax, j in zip(panels, shown)]

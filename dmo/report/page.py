@@ -1,7 +1,7 @@
-"""HTML report: one page that needs no network, with charts as SVG in the page and as PNG files next to it.
+"""Self-contained HTML reports, whose figures are embedded as SVG and also saved as PNG files.
 
-Jinja2 fills the template and escapes every text. A page contains scripts only to sort a table or to search samples; its
-content security policy allows these scripts by their hashes and no others.
+A Jinja2 template escapes all text. A page contains scripts only if it has sortable tables or samples. Its content
+security policy allows only these scripts, identified by their hashes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _THEME = {
     "#222222": "var(--ink)",
     "#ffffff": "var(--card)",
 }
-"""Colors replaced by the color scheme of the page; other colors are visible on light and dark paper."""
+"""Colors that the page replaces by its theme. Other colors are visible on light and dark backgrounds."""
 
 
 def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
-    """Convert a figure to an SVG element of a page."""
+    """Convert a figure to an SVG element that can be embedded in a page."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -65,7 +65,7 @@ def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:
 
 
 def _drop(root: ElementTree.Element, tags: set[str]) -> None:
-    """Remove elements, because a style element would apply to the whole page."""
+    """Remove elements with given tags, such as style elements, which would apply to the whole page."""
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in tags:
@@ -73,7 +73,7 @@ def _drop(root: ElementTree.Element, tags: set[str]) -> None:
 
 
 def _attributes(given: dict[str, str], name: str) -> dict[str, str]:
-    """Replace ids by ids that are unique to this figure, and use the fonts and colors of the page."""
+    """Make the ids of SVG attributes unique on the page, and use the fonts and colors of the page."""
     found = {}
     for key, value in given.items():
         if key == "id":
@@ -88,18 +88,18 @@ def _attributes(given: dict[str, str], name: str) -> dict[str, str]:
 
 
 MOST_SAMPLES, MOST_SCORES, MOST_LABELS = 20_000, 2**21, 1000
-"""Maximum samples, scores (4 MiB) and labels of a page, so that a phone draws the map in a tenth of a second."""
+"""Maximum numbers of samples, scores (4 MiB) and searchable labels on a page, so that a phone draws the map quickly."""
 IMAGE_BYTES, IMAGE_SIDE = 6 * 2**20, 256
-"""Maximum total bytes of the images of a page, and the length of their longer side in pixels."""
+"""Maximum total size of the images on a page in bytes, and maximum side length of an image in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples to search and view on a page, with their true labels and the labels that models predict.
+    """Searchable samples on a report page, with their true labels and the labels predicted by models.
 
-    A page shows at most 20 000 samples and 2 million scores; otherwise, evenly chosen samples are shown. At most 1000
-    labels can be searched, those with the most positives. Images are included up to 6 MiB, alternating between both
-    ends of `order`. The page notes what it omits.
+    A page shows at most 20 000 samples and 2 million scores. From larger data sets, evenly spaced samples are shown.
+    Only the 1000 labels with the most positive samples can be searched. Images of up to 6 MiB in total are included,
+    of the best and worst annotated samples first. Notes on the page mention the omitted samples, labels and images.
 
     Parameters
     ----------
@@ -108,29 +108,29 @@ class Samples:
     names : sequence of str
         Names of the L labels.
     Y : ndarray of shape (n, L)
-        Labels, 0/1; NaN is unknown.
+        True labels, 0 or 1, or NaN for missing labels.
     scores : ndarray of shape (n, L)
-        Scores that rank the samples; the scores of a label must be comparable between samples.
+        Label scores, by which a search ranks the samples of a label.
     given : mapping of str to ndarray of int of shape (n, k)
-        Labels that each model predicts, by model name: label indices, best first, padded with -1.
+        Predicted labels of each model, by model name. Each row contains label indices, best first, padded with -1.
     order : ndarray of int of shape (n,)
-        Indices of all samples, sorted by how well the first model annotates them, best first.
+        Indices of all samples. The samples that the first model annotates best come first.
     plane : ndarray of shape (n, 2) or None, default=None
-        Positions on the map; None: no map.
+        Positions of the samples on a map. If None, the page has no map.
     axes : tuple of str, default=("component 1", "component 2")
         Titles of the axes of the map.
     score : str, default="score"
-        Name of the scores.
+        Name of the scores on the page.
     image : callable or None, default=None
-        Function that returns the image of a sample index, or None. Images are h x w (small values are dark) or h x w x
-        3.
+        Function that maps a sample index to its image, or to None if the sample has no image. An image is an array of
+        shape (h, w), in which small values are dark, or (h, w, 3).
     caption : str, default="Samples"
-        Heading.
+        Heading of the samples.
 
     Raises
     ------
     UserError
-        If shapes do not match, `given` is empty, or scores are not finite.
+        If the arrays do not match in shape, `given` is empty, or scores are not finite.
 
     Examples
     --------
@@ -174,12 +174,12 @@ class Samples:
             )
 
     def payload(self) -> dict[str, Any]:
-        """Prepare the values that the template and the script of the page read.
+        """Prepare the values for the template and the script of the page.
 
         Returns
         -------
         dict
-            "caption", "notes" (text about omitted parts) and "data", which can be written as JSON.
+            Values by name: "caption", "notes" (sentences about omitted parts), and "data", which can be saved as JSON.
         """
         shown, searched = self._shown(), self._searched()
         images, named = self._images(shown)
@@ -228,20 +228,20 @@ class Samples:
         return np.linspace(0, n - 1, most).astype(int)
 
     def _searched(self) -> np.ndarray:
-        """Return the labels that can be searched, in the order of the store."""
+        """Return the ascending column indices of the labels that can be searched."""
         counts = np.nansum(self.Y, axis=0).astype(np.int64)
         return np.sort(np.argsort(-counts, kind="stable")[:MOST_LABELS])
 
     def _scaled(self, shown: np.ndarray) -> np.ndarray:
-        """Scale positions to -1..1 by the same factor in both directions, to preserve the ratios of distances."""
+        """Scale the positions to -1..1 by the same factor in both directions, which preserves ratios of distances."""
         assert self.plane is not None
         places = self.plane[shown] - (self.plane[shown].max(axis=0) + self.plane[shown].min(axis=0)) / 2
         return places / (np.abs(places).max() or 1.0)
 
     def _images(self, shown: np.ndarray) -> tuple[dict[int, str], list[str]]:
-        """Return the images of the shown samples as data URIs, and a note about omitted ones.
+        """Return the images of the shown samples as data URIs, and a note about omitted images.
 
-        The best and worst annotated samples come first.
+        Images of the best and worst annotated samples are included first.
         """
         if self.image is None:
             return {}, []
@@ -263,7 +263,7 @@ class Samples:
         return found, [said]
 
     def _cuts(self, shown: np.ndarray, searched: np.ndarray) -> list[str]:
-        """Describe the omitted samples and labels."""
+        """Describe the omitted samples and labels in sentences."""
         said = []
         if len(shown) < len(self.ids):
             said.append(f"{len(shown):,} of {len(self.ids):,} samples, evenly chosen.")
@@ -275,7 +275,7 @@ class Samples:
 
 
 def _from_both_ends(order: np.ndarray) -> np.ndarray:
-    """Alternate between both ends: first, last, second, last but one, ..."""
+    """Reorder an array to alternate between both ends: first, last, second, second to last, ..."""
     half = -(-len(order) // 2)
     mixed = np.empty(len(order), order.dtype)
     mixed[::2], mixed[1::2] = order[:half], order[half:][::-1]
@@ -283,7 +283,7 @@ def _from_both_ends(order: np.ndarray) -> np.ndarray:
 
 
 def _data_uri(image: np.ndarray) -> str:
-    """Encode an image for the page: WebP, or PNG for small images to preserve every pixel."""
+    """Encode an image as a data URI: small images losslessly as PNG, other images as WebP."""
     from PIL import Image
 
     pixels = np.asarray(image)
@@ -299,24 +299,24 @@ def _data_uri(image: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the report.
+    """Table on a report page.
 
     Parameters
     ----------
     caption : str
-        Heading.
+        Heading of the table.
     columns : sequence of str
-        Column titles.
+        Titles of the columns.
     rows : sequence of sequence
-        One cell per column: text, a number, or None, which is shown as a dash.
+        Rows with one cell per column. A cell is text, a number, or None, which is shown as a dash.
     best : sequence of str, default=()
-        Columns whose largest number is printed in bold.
+        Titles of the columns in which the largest number is printed in bold.
     note : str, default=""
         Text below the table.
     interactive : bool, default=False
-        If True, clicking on a column title sorts the table, and text typed above the table filters its rows.
+        Whether readers can sort the table by a click on a column title and filter its rows by text.
     folded : bool, default=False
-        If True, only the caption is visible until it is clicked.
+        Whether only the caption is visible until it is clicked.
 
     Examples
     --------
@@ -336,18 +336,18 @@ class Table:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of the report.
+    """Figure on a report page.
 
     Parameters
     ----------
     name : str
-        Name of the PNG file: letters, digits, - and _.
+        Name of the PNG file without its extension. The characters must be letters, digits, - or _.
     figure : matplotlib.figure.Figure
-        The figure.
+        Figure to show, such as the result of a function in `dmo.report`.
     caption : str
         Text below the figure.
     alt : str, default=""
-        Description for readers who cannot see the figure; "": the caption.
+        Description for readers who cannot see the figure. By default, the caption is used.
 
     Examples
     --------
@@ -363,7 +363,7 @@ class PageFigure:
 
 
 Part: TypeAlias = Table | PageFigure | Samples
-"""Parts of a page."""
+"""Part of a report page: a table, a figure or samples."""
 
 
 def write_report(
@@ -373,35 +373,36 @@ def write_report(
     facts: Mapping[str, object] | None = None,
     lead: str = "",
 ) -> list[Path]:
-    """Write a self-contained HTML file, and every figure as NAME.png in the same folder.
+    """Write a self-contained HTML page, and every figure as a PNG file in the same folder.
 
-    All text is escaped. Files are replaced atomically.
+    All text is escaped. Existing files are replaced atomically.
 
     Parameters
     ----------
     path : path-like
-        The HTML file; its folder is created.
+        Path of the HTML file, whose folder is created if needed.
     title : str
         Heading of the page.
     parts : sequence of Table, PageFigure and Samples, default=()
-        Parts in order. Consecutive figures are placed side by side if there is space. At most one part can be Samples.
+        Parts of the page in their order. Consecutive figures are placed side by side if there is space. At most one
+        part can be `Samples`.
     facts : mapping of str to object, default=None
-        Values by name, shown as a strip above the parts.
+        Values by name, which are shown above the parts.
     lead : str, default=""
-        A sentence below the title.
+        Introductory sentence below the title.
 
     Returns
     -------
     list of Path
-        Written files, the HTML file first.
+        Paths of the written files, with the HTML file first.
 
     Raises
     ------
     UserError
-        For a row that does not match the columns, a `best` column that does not exist, and figure names that are
-        repeated or are not valid file names.
+        If a table row does not match the columns, a column in `best` does not exist, or a figure name is repeated or is
+        not a valid file name.
     StoreError
-        For a URL, or a path that cannot be written.
+        If `path` is a URL, or cannot be written.
 
     Examples
     --------
@@ -431,7 +432,7 @@ def write_report(
 
 
 def _scripts(parts: Sequence[Part]) -> list[Markup]:
-    """Return the scripts that the parts need; D3 (see NOTICE) is only included for samples."""
+    """Return the scripts that the parts need; only samples need the library D3."""
     names = ["tables.js"] if any(isinstance(part, Table) and part.interactive for part in parts) else []
     if any(isinstance(part, Samples) for part in parts):
         names += ["d3.min.js", "explorer.js"]
@@ -477,7 +478,7 @@ def _figure(entry: PageFigure) -> dict[str, object]:
 
 
 def _table(table: Table) -> dict[str, object]:
-    """Prepare a table for the template, column by column with cells as text."""
+    """Convert a table to the values that the template needs, with cells formatted as text."""
     names = list(table.columns)
     for i, row in enumerate(table.rows):
         if len(row) != len(names):
@@ -499,22 +500,22 @@ def _table(table: Table) -> dict[str, object]:
 
 
 def _wide(numbers: np.ndarray) -> bool:
-    """Check if magnitudes differ by a factor of 1000 and not all numbers are whole."""
+    """Return whether numbers differ by more than a factor of 1000 and are not all integers."""
     sizes = np.abs(numbers[numbers != 0])
     return bool(sizes.size) and sizes.min() < sizes.max() / 1000 and (numbers != np.round(numbers)).any()
 
 
 def _column(name: str, values: Sequence[object], mark: bool) -> dict[str, object]:
-    """Format a column; `best` holds the rows to print in bold.
+    """Format the cells of a column; the result "best" contains the rows to print in bold.
 
-    Numbers are right-aligned with the same number of decimals, unless that would hide small ones.
+    Numbers have the same number of decimals, unless small numbers would be rounded to 0.
     """
     numbers = np.array([float(value) if is_number(value) else np.nan for value in values])
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return {"name": name, "numeric": False, "cells": [shown(value) for value in values], "best": ()}
     form = ".2e" if 0 < np.abs(finite).max() < 1e-3 else f",.{decimals_of(finite)}f"
-    wide = _wide(finite)  # For example, errors of areas and of prices in one column.
+    wide = _wide(finite)  # For example, a column can contain errors of targets with different units.
     cells = [
         shown(v) if not np.isfinite(number) else format(number, f",.{decimals_of(numbers[[i]])}f" if wide else form)
         for i, (v, number) in enumerate(zip(values, numbers))

@@ -1,1 +1,1 @@
-"""Local web page for trying a model: see `dmo serve` (extra `serve`)."""
+"""Web page of `dmo serve`, on which a saved model can be tried; it requires the extra `serve`."""

@@ -1,4 +1,4 @@
-"""Web application of `dmo serve`: routes, responses, and limits on requests."""
+"""Web application of `dmo serve`, with its routes, responses and limits on requests."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 _PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js", "/openapi.json": "openapi.json"}
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
 _MANY, _LONG = 10_000, 300
-"""Maximum number of samples in a table of corrections, and maximum length of a name."""
+"""Maximum number of samples in a table of corrections, and maximum length of a sample name."""
 
 
 class Corrected(BaseModel):
-    """A sample with its corrected labels."""
+    """Sample with its corrected labels."""
 
     id: str = Field(min_length=1, max_length=_LONG)
     labels: list[str] = Field(max_length=_MANY)
 
 
 class Corrections(BaseModel):
-    """Request body for a table of corrections."""
+    """Body of a request for a table of corrected labels."""
 
     samples: list[Corrected] = Field(max_length=_MANY)
 
 
 def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None, host: str = "127.0.0.1") -> Guard:
-    """Create the ASGI application of a page."""
+    """Create the ASGI application that serves the page of a model."""
     limits = limits or Limits()
     readers()  # Load the readers before the first request needs them.
-    turn = threading.Lock()  # Run one computation at a time, so that it can use all cores.
+    turn = threading.Lock()  # Run one computation at a time, because each computation uses all cores.
 
     async def answered(work: Callable[[], Any]) -> Any:
         def in_turn() -> Any:
             with turn:
                 return work()
 
-        # Do not wait for the thread after a timeout, so that the client gets its error in time.
+        # After a timeout, respond with an error without waiting for the thread.
         return await to_thread.run_sync(in_turn, abandon_on_cancel=True)
 
     async def about(request: Request) -> Response:
@@ -129,13 +129,13 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
 
 
 def _file(name: str) -> Callable[[Request], Response]:
-    """Return a handler that responds with a file of the page."""
+    """Create a request handler that responds with one of the files of the page."""
     content, kind = files("dmo.serve").joinpath("page", name).read_bytes(), _TYPES[suffix(name)]
     return lambda request: Response(content, media_type=kind)
 
 
 def _kept(part: UploadFile, folder: Path, number: int) -> Upload:
-    """Save an uploaded file under a generated name, because the client's name must not be used as a path."""
+    """Save an uploaded file under a generated name, because the name sent by the client is not a safe path."""
     name = (part.filename or "file")[-_LONG:]
     path = folder / f"{number}{suffix(name) if suffix(name) in ENDINGS else ''}"
     with open(path, "xb") as file:
@@ -144,7 +144,7 @@ def _kept(part: UploadFile, folder: Path, number: int) -> Upload:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    """Respond to an error with one sentence."""
+    """Convert an error to a JSON response with its message."""
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
     return JSONResponse({"error": visible(str(error))}, 422)
@@ -158,11 +158,12 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Allow only the page's own files and pictures of uploaded files, so that labels and file names never run as code."""
+"""Content security policy that allows only the files of the page and images of uploaded files. Labels and file names
+therefore cannot be executed as code."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",  # The address contains the token.
+    "referrer-policy": "no-referrer",  # Do not send the address to other sites, because it contains the token.
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -171,14 +172,14 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on requests."""
+    """Limits on the size, number and duration of requests."""
 
-    megabytes: float = 64  # maximum size of a request body, in units of 2^20 bytes
-    files: int = 32  # per request
-    rows: int = 500  # per file
-    at_once: int = 16  # requests processed at a time; a browser opens six connections for a page
-    a_minute: int = 600  # requests per minute
-    seconds: float = 60  # per request
+    megabytes: float = 64  # Maximum size of a request body in MiB.
+    files: int = 32  # Maximum number of files in a request.
+    rows: int = 500  # Maximum number of rows in a file.
+    at_once: int = 16  # Maximum number of simultaneous requests; a browser opens six connections for a page.
+    a_minute: int = 600  # Maximum number of requests per minute.
+    seconds: float = 60  # Maximum processing time of a request.
 
     @property
     def bytes(self) -> int:
@@ -188,17 +189,17 @@ class Limits:
 
 @dataclass(eq=False)
 class Guard:
-    """ASGI application that requires a token in the path and enforces limits."""
+    """ASGI application that requires a token in the path of each request and enforces limits."""
 
-    # Check requests in this order. The host name must be an IP address, localhost or `host`; this prevents DNS
-    # rebinding, where the name of a foreign page points to this server. The first part of the path must be the token,
-    # compared in constant time. Requests sent by pages of other origins are rejected. Then the limits apply. All
-    # responses have `HEADERS`.
+    # Requests are checked in this order. The host name must be an IP address, "localhost" or `host`. This check
+    # prevents DNS rebinding, by which an attacker lets another domain name point to this server. The first part of the
+    # path must be the token, which is compared in constant time. Requests from pages of other origins are rejected.
+    # Finally, the limits are enforced.
 
-    app: Any  # receives paths without the token
-    token: str  # secret
-    limits: Limits  # limits on requests
-    host: str  # host name of the page
+    app: Any  # Application that handles accepted requests.
+    token: str  # Secret first part of all paths.
+    limits: Limits  # Limits on requests.
+    host: str  # Host name of the page.
     _begun: deque[float] = field(default_factory=deque)
     _working: int = 0
 
@@ -241,7 +242,7 @@ class Guard:
             self._working -= 1
 
     def knows(self, host: str) -> bool:
-        """Check if the host name of a request is a valid name of this page."""
+        """Return whether a host name can belong to this server."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -249,7 +250,7 @@ class Guard:
         return address_of(name) is not None or name in ("localhost", self.host.lower())
 
     def _refusal(self, scope: Message) -> tuple[int, str] | None:
-        """Return (status, reason) if the request is rejected, else None."""
+        """Return the HTTP status and the error message of a rejected request, or None for an accepted request."""
         headers, now = Headers(scope=scope), time.monotonic()
         if not self.knows(headers.get("host", "")):
             return 421, "unknown host name in the address; open the address that dmo serve printed"
@@ -276,11 +277,11 @@ class Guard:
         return f"more than {self.limits.megabytes:g} MiB in one request; send fewer or smaller files at once"
 
     def _inside(self, scope: Message) -> Message:
-        """Return the request for the application, with the token as part of the root path."""
+        """Move the token of a request to its root path."""
         return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
 
     def _measured(self, receive: Receive) -> Receive:
-        """Enforce the size limit on the body, because its declared length can be missing or wrong."""
+        """Enforce the maximum size of a request body, whose declared length can be missing or wrong."""
         seen = 0
 
         async def measured() -> Message:
@@ -295,9 +296,9 @@ class Guard:
 
 
 class _Connection(H11Protocol):
-    """Connection that closes if the header of a request is late, or if it is silent when others need its place.
+    """Connection that is closed if no request arrives in time, or if a new connection exceeds the maximum number.
 
-    uvicorn waits indefinitely for the first byte, and rejects new connections beyond `limit_concurrency` silent ones.
+    Without this class, uvicorn keeps idle connections forever, so that many idle connections block new connections.
     """
 
     def connection_made(self, transport: Any) -> None:
@@ -323,7 +324,7 @@ class _Connection(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """True if the header of a request has not arrived yet."""
+        """Whether no request has arrived on the connection yet."""
         return self.conn.their_state is h11.IDLE
 
     def _wait(self) -> None:
@@ -339,7 +340,7 @@ class _Connection(H11Protocol):
 
 
 def address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Parse an IP address; return None for other names."""
+    """Parse an IP address, or return None for other names."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Apply a fitted model to the samples of a feature store, block by block, in the client process or on workers."""
+"""Application of a fitted model to the samples of a feature store, in the client process or on Dask workers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from dmo.methods.annotator import Decision
 
 ALL = "all"
-"""Name that selects all samples when a split is requested."""
+"""Name of the split that contains all samples."""
 BLOCK, MANY = 1024, 1 << 17
-"""Samples per block; from `MANY` samples on, blocks are four times larger because the files of a block cost 4 ms."""
+"""Number of samples per block, and number of samples from which blocks are four times larger to save files."""
 CELLS = 1 << 22
 """Maximum number of scores in a block of samples."""
 
 
 @dataclass(frozen=True)
 class SampleIds(Sequence[str]):
-    """Sequence of sample ids, or of row numbers as text, for selected rows of a store; converted on access."""
+    """Sequence of the ids of selected samples, or of their row indices as text if the store has no ids."""
 
-    known: Sequence[str] | None  # ids of all samples of the store
-    numbers: np.ndarray | RowMask  # (m,): row numbers of the selected samples
+    known: Sequence[str] | None  # Ids of all samples of the store.
+    numbers: np.ndarray | RowMask  # Row indices of the selected samples.
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -54,17 +54,17 @@ class SampleIds(Sequence[str]):
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """Fitted model, the digest of its file contents, and the samples of a store that it is applied to."""
+    """Fitted model together with the samples of a feature store to which it is applied."""
 
     model: Any
-    contents: str
+    contents: str  # Hash of the files of the model.
     store: stores.FeatureStore
-    views: Mapping[str, Subset]  # m rows each
-    index: np.ndarray | RowMask  # row numbers in the store
-    split: str | None
-    columns: np.ndarray | None = None  # the store's column of each class; None if the labels of both agree
+    views: Mapping[str, Subset]  # Rows of the samples in each view of the model.
+    index: np.ndarray | RowMask  # Row indices of the samples in the store.
+    split: str | None  # Split of the samples, or None for all samples.
+    columns: np.ndarray | None = None  # Label column of each class of the model; None for the same columns.
     excluded: int = 0
-    """Number of samples that were excluded because a model was trained on them."""
+    """Number of excluded samples, on which a model was trained."""
 
     @property
     def n(self) -> int:
@@ -72,19 +72,19 @@ class AppliedModel:
 
     @cached_property
     def n_columns(self) -> int:
-        """Number of scores per sample; 1 for a model without label scores."""
+        """Number of label scores per sample, or 1 for models without label scores."""
         try:
             return len(self.label_names())
         except stores.StoreError:
             return 1
 
     def block_rows(self, most: int) -> int:
-        """Return the number of samples per block: at most `most`, fewer if a sample has many scores."""
+        """Choose the number of samples per block: at most `most`, and fewer if there are many labels."""
         return max(1, min(most, CELLS // self.n_columns))
 
     @cached_property
     def Y(self) -> np.ndarray | None:
-        """Labels of the samples (m x L), stored on disk and read on first use; None if the store has no labels."""
+        """Label matrix of the samples, which is kept on disk, or None if the store has no labels."""
         if "labels" not in self.store.configuration:
             return None
 
@@ -98,7 +98,7 @@ class AppliedModel:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digests of the model and of the views from which the results for these samples are computed."""
+        """Hashes of the model and the views, which identify the inputs of a result."""
         return {name: fingerprint(view) for name, view in self.views.items()} | {"the model": self.contents}
 
     def some(self, rows: slice | np.ndarray) -> dict[str, Subset]:
@@ -110,40 +110,37 @@ class AppliedModel:
         return replace(self, views=self.some(rows), index=self.index[rows])
 
     def scores(self, views: Mapping[str, Rows]) -> np.ndarray:
-        """Return label scores, or predicted values of regression targets (m x L), for the given rows of the views."""
+        """Compute label scores, or predicted values of regression targets, from rows of the views."""
         return np.asarray(self.model.decide(views).scores)
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """Ids of the samples, or their row numbers if the store has no ids."""
+        """Ids of the samples, or their row indices as text if the store has no ids."""
         known = self.store.sample_ids
         whole = known is not None and isinstance(self.index, RowMask) and self.n == len(known)
         return known if known is not None and whole else SampleIds(known, self.index)
 
     @cached_property
     def learned(self) -> np.ndarray | None:
-        """Mask of the samples that the model was trained on (m), or None if the model does not record them."""
+        """Mask of the samples on which the model was trained, or None if the model has no keys of these samples."""
         kept = self.model._sample_keys
         if kept is None:
             return None
         ordered, found = np.sort(kept), np.zeros(self.n, bool)
         for where in row_blocks(self.n, 4 * BLOCK):
-            # A model that was fitted in Python has hashes of rows because the views that it received have no ids.
+            # Models that were fitted in Python have hashes of rows, because arrays contain no ids.
             ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
             for keys in (stored_keys(self.some(where)), ids):
                 found[where] |= False if keys is None else marked_keys(keys, ordered)
         return found
 
     def label_names(self) -> list[str]:
-        """Return the names of the model's labels, or their numbers if the labels are unnamed."""
+        """Return the label names of the model, or column indices as text if the labels have no names."""
         return label_names(self.model)
 
 
 def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.ndarray | None:
-    """Hash the samples of a store by their ids, or by the rows of `views` if the store has no ids.
-
-    -> (m,), uint64
-    """
+    """Compute 64-bit keys of the samples in `views` from their ids, or from row indices if the store has no ids."""
     ids = store.sample_ids
     if ids is None:
         return stored_keys(views)
@@ -154,7 +151,7 @@ def sample_keys(store: stores.FeatureStore, views: Mapping[str, Rows]) -> np.nda
 def blocks_of(
     applied: AppliedModel, compute: Callable[[slice], Sequence[np.ndarray]], what: str
 ) -> Iterator[tuple[slice, Sequence[np.ndarray]]]:
-    """Compute arrays for all samples block by block, in the client process or on workers, and yield them in order."""
+    """Compute arrays for all samples in blocks, in the client process or on Dask workers, and yield them in order."""
     places = row_blocks(applied.n, applied.block_rows(4 * BLOCK))
     for i, parts in each(what, lambda i: compute(places[i]), range(len(places))):
         yield places[i], parts
@@ -163,22 +160,19 @@ def blocks_of(
 def rows_of(
     applied: AppliedModel, compute: Callable[[Mapping[str, Rows]], np.ndarray], what: str = "score samples"
 ) -> np.ndarray:
-    """Compute one row per sample in blocks, in the client process or on workers, and collect the rows on disk.
-
-    -> (m, k)
-    """
+    """Compute one row per sample in blocks, in the client process or on Dask workers, and collect them on disk."""
     (found,) = rows_on_disk(applied.n, blocks_of(applied, lambda where: [compute(applied.some(where))], what))
     return found
 
 
 def named_store(model: str, note: Callable[[str], None]) -> str | None:
-    """Return the local feature store recorded as the origin of a model or result store, or None, with a note.
+    """Return the local feature store from which a model or result store was created, or None if there is none.
 
-    A model may come from a third party. Therefore other recorded origins, such as URLs and data files, are not opened.
+    Models can come from third parties. Therefore, other origins such as URLs and data files are not opened.
     """
     for path in reversed(stores.describe(model)["provenance"].get("parents", ())):
         reason = "is not a local path"
-        if "://" not in path and not path.startswith(("//", "\\\\")):  # "//" and "\\" begin network shares
+        if "://" not in path and not path.startswith(("//", "\\\\")):  # Paths of network shares start with // or \\.
             try:
                 if stores.describe(path)["kind"] == "features":
                     note(f"using the samples of {path}, as recorded in {model}; pass a feature store to use another")
@@ -191,7 +185,7 @@ def named_store(model: str, note: Callable[[str], None]) -> str | None:
 
 
 def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, Any]]:
-    """Return the recorded column "names", "schema" and "idf" weights of each view of a model."""
+    """Return the column names, table schemas and idf weights in a store for each view of a model."""
     found = {}
     for view in fitted.view_widths_:
         own = view if view in store.views else next(iter(store.views))
@@ -205,12 +199,15 @@ def columns_of(store: stores.FeatureStore, fitted: Any) -> dict[str, dict[str, A
 
 
 def schema_of(kept: Mapping[str, Any]) -> Schema:
-    """Return the schema recorded for a view, or a schema of numeric columns with the recorded names."""
+    """Return the saved table schema of a view, or a schema of numeric columns with the saved names."""
     return Schema.from_dict(kept["schema"]) if "schema" in kept else Schema.of_numbers(list(kept["names"]))
 
 
 def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.ndarray | None:
-    """Return the store's column of each class of a multiclass model; the model lacks untrained classes."""
+    """Return the label column in a store for each class of a multiclass model; return None for other models.
+
+    The store can have additional classes without training samples.
+    """
     if not store.class_labels or getattr(fitted, "multilabel_", True):
         return None
     known = store.label_names or [str(j) for j in range(store.configuration["labels"]["shape"][1])]
@@ -224,10 +221,10 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
 
 
 def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, str]:
-    """Map views of a model to views of a store by name; a model of one unnamed array uses the only view."""
+    """Map the views of a model to the views of a store by name; models of an unnamed array use the only view."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # a file may have any name
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # Ignore the names of data files.
     if alone and len(widths) == 1 and len(store.views) == 1:
         known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
@@ -245,7 +242,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
 
 def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     """Raise an error if a model does not support the requested operation."""
-    from dmo.methods.annotator import predicts  # scikit-learn adds 2 s to checks of paths and to help
+    from dmo.methods.annotator import predicts  # Import lazily, because importing scikit-learn takes 2 s.
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
         lacks = "transform samples" if transforms else "score labels"
@@ -261,7 +258,10 @@ def check_chances(fitted: Any, text: bool) -> None:
 
 
 def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
-    """Return the true labels, checked against the model's labels and extended by ancestors in a hierarchy."""
+    """Return the true labels of the samples, including ancestors in a hierarchy.
+
+    Raise an error if the labels of the store and the model differ.
+    """
     scored = applied.label_names()
     if applied.Y is None:
         cure = "name them with --label-columns NAMES or --labels FILE, for a store in dmo ingest, or use dmo annotate"
@@ -286,7 +286,7 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
 
 
 def label_names(model: Any) -> list[str]:
-    """Return the names of a model's labels, or their numbers if the labels are unnamed."""
+    """Return the label names of a model, or column indices as text if the labels have no names."""
     for names in ("label_names_", "classes_"):
         if getattr(model, names, None) is not None:
             return [str(label) for label in getattr(model, names)]
@@ -299,13 +299,13 @@ def label_names(model: Any) -> list[str]:
 
 def learned_values(model: Any) -> bool:
     """Return whether a fitted model predicts regression targets instead of labels."""
-    from dmo.methods.annotator import Annotator  # as in `check_use`
+    from dmo.methods.annotator import Annotator  # Import lazily as in `check_use`.
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 
 
 def checked_top(top: int | None, model: Any) -> int | None:
-    """Check the number of labels per sample; None selects the label sets that the model's rule chooses."""
+    """Validate the number of labels per sample; None stands for the label sets that the model predicts."""
     if top is None:
         return None
     if learned_values(model):
@@ -331,9 +331,9 @@ def write_rows(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Compute one row per sample, in the client process or on workers, and write the missing blocks of a store.
+    """Compute one row per sample, in the client process or on Dask workers, and write it to a result store.
 
-    A result store that was started with another model or other features is rejected by its recorded paths and contents.
+    Blocks that exist already are skipped. A result store of another model or of other features raises an error.
     """
     count = columns if isinstance(columns, int) else len(columns)
     size = 4 * applied.n * count
@@ -370,7 +370,7 @@ def write_rows(
 
 
 def check_rows_output(path: str, overwrite: bool) -> str:
-    """Raise an error if an output of rows cannot be written; otherwise return its file name extension."""
+    """Return the file name extension of an output; raise an error if the output cannot be written."""
     ending = output_format(path)
     if ending == ".zarr":
         stores.existing_store(path, "results")
@@ -383,7 +383,7 @@ def check_rows_output(path: str, overwrite: bool) -> str:
 
 
 def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
-    """Yield the embedding of the samples as rows of a table, block by block."""
+    """Compute the embedding of the samples; yield blocks of table rows."""
 
     def block(where: slice) -> list[np.ndarray]:
         return [np.asarray(applied.model.transform(applied.some(where)))]
@@ -393,23 +393,23 @@ def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
 
 
 def written_table(run: Session, record: dict[str, Any]) -> dict[str, Any]:
-    """Replace the plan in a record by the size of the written table and the costs of the run."""
+    """Replace the plan in a JSON record by the size of the written table and the costs of the run."""
     record = {key: value for key, value in record.items() if key != "plan"}
     return record | {"bytes": os.path.getsize(record["out"])} | run.costs()
 
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Rows of an output table: the assigned labels, and optionally scores, probabilities or predicted values."""
+    """Rows of an output table: the predicted labels, and optionally scores, probabilities or predicted values."""
 
     applied: AppliedModel
-    top: int | None  # labels per sample; None: the label sets that the model's rule chooses
+    top: int | None  # Number of labels per sample; None stands for the label sets that the model predicts.
     columns: TableColumns
-    numbers: str | None = None  # "scores" or "probabilities"
-    written: stores.ResultStore | None = None  # rows that are already written and do not need the model
+    numbers: str | None = None  # Content of the numeric columns: "scores" or "probabilities".
+    written: stores.ResultStore | None = None  # Existing results, from which the table is written without the model.
 
     def of(self, where: slice) -> list[np.ndarray]:
-        """Return the labels (m x k) and numbers (m x c) of a range of samples."""
+        """Compute the labels and the numeric columns of a range of samples."""
         labels, numbers = np.zeros((where.stop - where.start, 0), np.int32), None
         model, views = self.applied.model, self.applied.some(where)
         if self.written is not None:
@@ -422,23 +422,23 @@ class AskedRows:
             if self.numbers == "scores":
                 numbers = found.scores
             elif self.numbers == "probabilities":
-                # If the model has no probabilities, `predict_proba` raises an error with the reason.
+                # If the model has no probabilities, `predict_proba` raises an error that explains why.
                 numbers = model.predict_proba(views) if found.probabilities is None else found.probabilities
         return [labels, np.zeros((len(labels), 0)) if numbers is None else np.asarray(numbers)]
 
     def blocks(self) -> Iterator[tuple[slice, TableRows]]:
-        """Yield the rows of all samples block by block, computed in the client process or on workers."""
+        """Yield blocks of table rows, which are computed in the client process or on Dask workers."""
         for where, (labels, numbers) in blocks_of(self.applied, self.of, "score samples"):
             yield where, TableRows(self.applied.ids[where], labels, numbers)
 
     def words(self, count: int) -> dict[str, list[str]]:
-        """Return the labels of the first `count` samples by sample id."""
+        """Return the label names of the first `count` samples, by sample id."""
         first = slice(0, min(count, self.applied.n))
         return dict(zip(self.applied.ids[first], label_words(self.of(first)[0], self.columns.labels or ())))
 
 
 def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
-    """Open the result store at a path, or return None if there is no complete one."""
+    """Open the result store at a path, or return None if there is no complete result store."""
     try:
         return stores.open_results(path)
     except (FileNotFoundError, stores.StoreError):
@@ -448,13 +448,16 @@ def finished_rows(path: str | os.PathLike[str]) -> stores.ResultStore | None:
 def origin(
     parents: Sequence[str], store: stores.FeatureStore, split: str | None, seed: int | None = None, **more: Any
 ) -> stores.Provenance:
-    """Return the provenance of a result computed from a feature store, including the store's own provenance."""
+    """Create the provenance of a result from a feature store, which includes the provenance of the store."""
     parameters = {"split": split, "dataset": store.attributes.get("dataset"), "features": store.root["provenance"]}
     return stores.Provenance(parents, parameters | more, seed)
 
 
 def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -> str | None:
-    """Return the split to use: `wanted`, else `default` if the store has it, else None, which selects all samples."""
+    """Return the split `wanted`, or `default` if `wanted` is None and the store has such a split.
+
+    The result is None if all samples are used.
+    """
     known = store.splits
     if wanted is None:
         return default if default in known else None
@@ -467,7 +470,7 @@ def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -
 
 
 def chosen_views(store: stores.FeatureStore, wanted: Sequence[str] | None) -> list[str]:
-    """Return the views named by repeated or comma-separated `--views` options; by default all views."""
+    """Return the views in repeated or comma-separated `--views` options, or all views by default."""
     names = [name for part in wanted or () for name in part.split(",") if name]
     for name in names:
         if name not in store.views:

@@ -1,4 +1,4 @@
-"""Evaluation of models on the samples of a store; reports are made from the results."""
+"""Evaluation of models on the samples of a store, for `dmo evaluate` and `dmo report`."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedModel:
-    """Evaluation of one model on a split: its display name, label scores (m x L), metrics and recorded costs.
+    """Evaluation of one model: its name, label scores, metrics, costs of the fit, and predicted label sets.
 
-    `sets` holds the assigned labels (m x L); it has no columns (m x 0) if the model does not assign labels.
+    `sets` is a 0/1 matrix of shape (m, L), or of shape (m, 0) if the model does not predict label sets.
     """
 
     name: str
@@ -58,7 +58,7 @@ class EvaluatedModel:
     sets: np.ndarray
 
     def given(self, top: int) -> np.ndarray:
-        """Return the assigned labels (m x L, uint8, on disk): the chosen sets, or the `top` best-scored labels."""
+        """Return the predicted labels as a 0/1 matrix on disk: label sets, or the `top` labels with the best scores."""
         if self.sets.shape[1]:
             return self.sets
         places = cell_blocks(self.scores.shape)
@@ -67,7 +67,7 @@ class EvaluatedModel:
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
-        """Label probabilities (m x L), computed by an additional pass over the samples; None if the model has none."""
+        """Label probabilities, which need an additional pass over the samples, or None for models without them."""
         model = self.applied.model
         if isinstance(model, Annotations) or model.decoding_ is None:
             return None
@@ -76,17 +76,17 @@ class EvaluatedModel:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Evaluated models on the same samples with labels Y (m x L); the figures show the first model."""
+    """Evaluation of several models on the same samples; most figures show only the first model."""
 
     models: list[EvaluatedModel]
     names: list[str]
     known: np.ndarray
-    """Labels, 0 or 1; unknown labels are NaN and are excluded from the metrics."""
+    """True labels, 0 or 1. Missing labels are NaN and are excluded from the metrics."""
     top: int
 
     @cached_property
     def Y(self) -> np.ndarray:
-        """Labels, with 0 for unknown labels."""
+        """True labels, with 0 for missing labels."""
         if self.known.dtype.kind != "f":
             return self.known
         places = cell_blocks(self.known.shape)
@@ -94,14 +94,14 @@ class Evaluation:
 
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
-        """Values that rank the samples of a label, with their name: probabilities, otherwise scores."""
-        # Scores of a decision rule are comparable only within a sample, so probabilities are preferred.
+        """Values of the first model that rank the samples of a label, and their name: probabilities or scores."""
+        # The scores of some decoders can be compared only within a sample, so that probabilities are preferred.
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
 
     @cached_property
     def average_precision(self) -> np.ndarray:
-        """Average precision per label for the first model (L); NaN for labels without positive samples."""
+        """Average precision of every label for the first model, or NaN for labels without positive samples."""
         return average_precisions(self.known, self.first.scores)
 
     @property
@@ -113,15 +113,15 @@ class Evaluation:
         return self.first.applied.store
 
     def image(self, i: int) -> np.ndarray | None:
-        """Return the image of a sample if the store was extracted from images that still exist."""
+        """Return the image of a sample, or None if the store was not extracted from images that still exist."""
         return stored_image(self.store, self.first.applied.ids[i])
 
 
 def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
-    """Evaluate several models on the same samples, by default excluding samples that any of them was trained on."""
-    # If `top` is None, the metrics at k use the smallest default k of the models.
+    """Evaluate several models on the same samples, by default without samples on which any model was trained."""
+    # If `top` is None, metrics at k use the smallest of the default values of k of the models.
     opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
@@ -148,8 +148,8 @@ def judge(
     reading: Mapping[str, Any] | None = None,
 ) -> EvaluatedModel:
     """Evaluate a model, or the results written by `dmo annotate`, on samples of a store or of data files."""
-    # By default, training samples of the model are excluded; an explicit `split` is evaluated completely. With `cv`,
-    # each sample is scored by a model that was fitted without it.
+    # If `split` is passed, all of its samples are evaluated. Otherwise, training samples of the model are excluded. If
+    # `cv` is passed, the model is evaluated by cross-validation.
     opened = [(path, _opened(path, features, split, reading))]
     ((_, applied),) = opened if cv is not None else _unlearned(opened, features, split)
     return _judge(path, applied, features, top, top, cv)
@@ -164,10 +164,10 @@ def _opened(path: str, features: str, split: str | None, reading: Mapping[str, A
 def _unlearned(
     opened: Sequence[tuple[str, AppliedModel]], features: str, split: str | None
 ) -> list[tuple[str, AppliedModel]]:
-    """Exclude samples that any of the models was trained on, unless `split` requests them; log either case."""
+    """Exclude samples on which any of the models was trained, unless a split is passed; log the number of samples."""
     marks = {path: applied.learned for path, applied in opened}
     for path in (path for path, learned in marks.items() if learned is None):
-        log.warning("%s does not record which samples it learned; scores of training samples are too optimistic", path)
+        log.warning("%s has no record of its training samples; their scores are too optimistic", path)
     applied = opened[0][1]
     by = {path: learned for path, learned in marks.items() if learned is not None and learned.any()}
     learned = np.any([np.zeros(applied.n, bool), *by.values()], axis=0)
@@ -178,16 +178,19 @@ def _unlearned(
         return list(opened)
     if split is not None:
         text = (
-            "%s learned %d of these %s: figures do not hold for new samples; choose others, or run dmo evaluate --cv 4"
+            "%s was trained on %d of these %s: the metrics do not hold for new samples; choose other samples, or run "
+            "dmo evaluate --cv 4"
         )
         log.warning(text, names, count, samples)
         return list(opened)
     if count == applied.n:
         raise UserError(
-            f"{names} learned all {samples} of {features}, so none is left for an evaluation; pass a store with other "
-            f"samples, {wanted} to evaluate these nevertheless, or dmo evaluate --cv 4 for models fitted without them"
+            f"{names} was trained on all {samples} of {features}, so that none remain for an evaluation; pass a store "
+            f"with other samples, {wanted} to evaluate training samples, or dmo evaluate --cv 4 to cross-validate"
         )
-    log.warning("%d of %s are left out, since %s learned them; %s includes them", count, samples, names, wanted)
+    log.warning(
+        "%d of %s are excluded, because %s was trained on them; %s includes them", count, samples, names, wanted
+    )
     rows = np.flatnonzero(~learned)
     return [(path, replace(applied.keep(rows), excluded=count)) for path, applied in opened]
 
@@ -195,7 +198,7 @@ def _unlearned(
 def _judge(
     path: str, applied: AppliedModel, features: str, top: int | None, count: int | None, cv: int | None = None
 ) -> EvaluatedModel:
-    """Score samples and compute metrics; metrics at k use `count` labels per sample."""
+    """Compute the scores and the metrics of a model; metrics at k use `count` labels per sample."""
     if isinstance(applied, AppliedResults):
         return _judge_results(path, applied, features, count)
     Y = known_labels(applied, features)
@@ -228,20 +231,20 @@ def _judge(
 
 @dataclass(frozen=True)
 class Annotations:
-    """Substitute for the model when the results in a store are evaluated."""
+    """Placeholder for a model whose saved results are evaluated, with the attributes of an estimator."""
 
     label_names_: list[str]
-    n_seen_labels_: int  # maximum number of labels per sample
-    multilabel_: bool  # True for labels, False for classes
-    _sample_keys: np.ndarray | None = None  # keys of the model's training samples, as in an estimator
+    n_seen_labels_: int  # Maximum number of labels per sample.
+    multilabel_: bool  # Whether a sample can have several labels.
+    _sample_keys: np.ndarray | None = None  # Keys of the training samples of the model.
 
 
 @dataclass(frozen=True)
 class AppliedResults(AppliedModel):
-    """Results written by `dmo annotate`, with the samples that they belong to."""
+    """Results of `dmo annotate` together with their samples."""
 
     kind: str = "labels"
-    written: Rows = field(default_factory=lambda: np.zeros((0, 0)))  # (m, k)
+    written: Rows = field(default_factory=lambda: np.zeros((0, 0)))  # Saved rows, one per sample.
 
     def keep(self, rows: np.ndarray) -> AppliedResults:
         """Return the same results for a subset of the samples."""
@@ -249,9 +252,9 @@ class AppliedResults(AppliedModel):
 
 
 def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
-    """Open results of `dmo annotate` together with their samples."""
+    """Open the results of `dmo annotate` together with their samples."""
     results = stores.open_results(path)
-    if is_rows(features):  # data files are read with the recipe of the model that wrote the results
+    if is_rows(features):  # The model that computed the results defines how data files are read.
         store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
     else:
         store = stores.open_features(features)
@@ -277,7 +280,7 @@ def _opened_results(path: str, features: str, split: str | None, reading: Mappin
 
 
 def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> np.ndarray | None:
-    """Load the keys of the training samples of the model that wrote the results, if its file is unchanged."""
+    """Load the keys of the training samples of the model that computed the results, if the model is unchanged."""
     for parent in provenance["parents"]:
         with suppress(FileNotFoundError, stores.StoreError):
             if stores.model_contents(parent) == contents.get("the model"):
@@ -286,7 +289,7 @@ def _keys_behind(provenance: Mapping[str, Any], contents: Mapping[str, str]) -> 
 
 
 def _judge_results(path: str, applied: AppliedResults, features: str, top: int | None) -> EvaluatedModel:
-    """Evaluate results of `dmo annotate`; in results with labels only, every other label has the score 0."""
+    """Evaluate the results of `dmo annotate`, in which labels that were not saved have the score 0."""
     names, kind, store, written = applied.label_names(), applied.kind, applied.store, applied.model.n_seen_labels_
     nothing = np.zeros((applied.n, 0), np.uint8)
 
@@ -294,7 +297,8 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        scores = np.zeros((len(block), len(names) + 1))  # the padding value -1 addresses the additional last column
+        # Labels of -1, which pad a row, are written to the additional last column.
+        scores = np.zeros((len(block), len(names) + 1))
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
 
@@ -316,23 +320,20 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:
-    """Return the part of a title that marks evaluations which include training samples."""
+    """Return a suffix for titles of evaluations that include training samples."""
     known = {"all": ", training samples", "some": ", training samples among them"}
     return known.get(str(measures.get("training_samples")), "")
 
 
 def decided_rows(model: Any, views: Mapping[str, Rows], top: int | None = None) -> list[np.ndarray]:
-    """Return scores or predicted values (m x L), and assigned labels (m x L, uint8; m x 0 for regression targets)."""
+    """Compute the scores and the predicted label sets of samples; regression models have sets of shape (m, 0)."""
     found: Decision = model.decide(views, top)
     sets = np.zeros((len(found.scores), 0), np.uint8) if found.sets is None else found.sets.astype(np.uint8)
     return [np.asarray(found.scores), sets]
 
 
 def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray, top: int) -> dict[str, Any]:
-    """Compute ranking metrics and metrics of label sets, with the names of the JSON output.
-
-    Y, scores, sets (m, L)
-    """
+    """Compute metrics of label rankings and label sets for the JSON output."""
     ranking, best = metrics.ranking_scores(Y, scores), metrics.top_scores(Y, scores, top)
     found: dict[str, Any] = {"p_at_k": best.precision, "r_at_k": best.recall, "f1_at_k": best.f1}
     found |= {"ndcg": best.ndcg, "lrap": ranking.lrap}
@@ -343,16 +344,13 @@ def set_figures(model: Any, Y: np.ndarray, scores: np.ndarray, sets: np.ndarray,
 
 
 def accuracy(store: stores.FeatureStore, sets: np.ndarray, measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the accuracy if every sample has exactly one predicted class, otherwise an empty dictionary."""
+    """Return the accuracy if exactly one class is predicted for every sample, otherwise an empty dictionary."""
     one = store.class_labels and all((sets[where].sum(axis=1) == 1).all() for where in cell_blocks(sets.shape))
     return {"accuracy": measures["subset_accuracy"]} if one else {}
 
 
 def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
-    """Compute metrics of label sets, with the names of the JSON output.
-
-    Y (m, L); sets (m, L), or (m, 0) if there are no label sets
-    """
+    """Compute metrics of label sets for the JSON output; the result is empty if `sets` has no columns."""
     if not sets.shape[1]:
         return {}
     chosen = metrics.set_scores(Y, sets)
@@ -362,16 +360,13 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Compute regression metrics, with the names of the JSON output.
-
-    Y, predictions (m, L)
-    """
+    """Compute regression metrics for the JSON output."""
     found = metrics.regression_scores(Y, predictions)
     return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
 
 
 def _suitable(model: Any, Y: np.ndarray) -> int:
-    """Return the default k of metrics at k, based on the label frequencies of the training or evaluated samples."""
+    """Choose the number k of metrics at k from the average number of labels per sample."""
     if not model.multilabel_:
         return 1
     if isinstance(model, Annotations):
@@ -384,10 +379,7 @@ def _suitable(model: Any, Y: np.ndarray) -> int:
 
 
 def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any]:
-    """Count the evaluated samples that the model was trained on, with the names of the JSON output.
-
-    learned (m,)
-    """
+    """Count the evaluated training samples and the excluded samples for the JSON output."""
     count = None if learned is None else int(learned.sum())
     which = None if learned is None or not count else "all" if count == len(learned) else "some"
     return {"training_samples": which, "learned_samples": count, "excluded_samples": excluded}
@@ -395,7 +387,7 @@ def _learned_figures(learned: np.ndarray | None, excluded: int) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Trained:
-    """Label frequencies (L) and number of training samples of one fit, and the rows it scored (None: all rows)."""
+    """Label frequencies and number of training samples of one fit, and the rows that the fit scored."""
 
     frequency: np.ndarray
     n: float
@@ -403,10 +395,7 @@ class Trained:
 
 
 def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Sequence[Trained]) -> float:
-    """Compute propensity-scored precision with training-set propensities, averaged over fits.
-
-    Y, scores (m, L)
-    """
+    """Compute propensity-scored precision at k with the propensities of the training set, averaged over fits."""
     found, weights = [], []
     for fit in trained:
         some: tuple[Rows, Rows] = Y, scores
@@ -421,7 +410,7 @@ def _propensity_scored(Y: np.ndarray, scores: np.ndarray, top: int, trained: Seq
 def _cross_validated(
     applied: AppliedModel, Y: np.ndarray, cv: int, top: int | None
 ) -> tuple[np.ndarray, np.ndarray, list[Trained]]:
-    """Return out-of-fold scores and label sets (on disk), and the label frequencies of each fit."""
+    """Compute out-of-fold scores and label sets, which are kept on disk, and the label frequencies of each fit."""
     fold, found, trained = stratified_folds(np.nan_to_num(Y), cv), list[np.ndarray](), []
     classes = None if getattr(applied.model, "multilabel_", True) else np.array(applied.label_names())
     labeled = np.nansum(Y, axis=1) > 0
@@ -446,7 +435,7 @@ def _cross_validated(
 
 
 def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: int) -> list[np.ndarray]:
-    """Expand scores and sets of some classes to all L classes; missing classes rank last and are never chosen."""
+    """Expand the scores and sets of some classes to all L classes; the other classes rank last and are in no set."""
     found = np.full((len(scores), L), scores.min() - 1.0)
     found[:, columns] = scores
     chosen = np.zeros((len(sets), L if sets.shape[1] else 0), sets.dtype)
@@ -456,13 +445,13 @@ def _in_columns(scores: np.ndarray, sets: np.ndarray, columns: np.ndarray, L: in
 
 
 def store_labels(applied: AppliedModel, split: str | None = None) -> np.ndarray | None:
-    """Return the labels of all samples of the store or of a split, in the column order of the model, on disk."""
+    """Return the labels of all samples of the store or of a split, in the label order of the model."""
     index = applied.store.split_rows(split)
     return AppliedModel(applied.model, "", applied.store, {}, index, None, applied.columns).Y
 
 
 def label_frequency(evidence: Evaluation) -> np.ndarray:
-    """Return the fraction of training samples with each label; without a 'train' split, all samples are used."""
+    """Compute the fraction of samples with each label, in the split 'train' or in all samples if there is none."""
     split = "train" if "train" in evidence.store.splits else None
     labels = store_labels(evidence.first.applied, split)
     positives, known = count_labels(evidence.Y if labels is None else labels)
@@ -470,7 +459,7 @@ def label_frequency(evidence: Evaluation) -> np.ndarray:
 
 
 def nearest_scores(evidence: Evaluation) -> np.ndarray:
-    """Return label scores of JEC trained on the 'train' split; views of histograms use chi-square distances."""
+    """Compute the label scores of `JEC` fitted on the split 'train', as a baseline."""
     store = evidence.store
     if store.split is None or "train" not in store.split or evidence.first.applied.split in (None, "train"):
         raise UserError(
@@ -479,22 +468,22 @@ def nearest_scores(evidence: Evaluation) -> np.ndarray:
     views, Y, _ = store.select("train")
     applied = evidence.first.applied
     new = {name: Subset(view, applied.index) for name, view in store.views.items()}
-    assert Y is not None  # evaluated samples have labels
+    assert Y is not None  # Evaluated samples have labels.
     columns, scores = applied.columns, JEC().fit(views, Y).decision_function(new)
     return scores if columns is None else scores[:, columns]
 
 
 def sample_precision(Y: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Compute the average precision of each sample's label ranking (m, float64); 0 for samples without labels."""
+    """Compute the average precision of the label ranking of each sample, or 0 for samples without labels."""
     ranked = np.take_along_axis(Y, np.argsort(-scores, axis=1, kind="stable"), axis=1).astype(np.float64)
     precision = np.cumsum(ranked, axis=1) / np.arange(1, Y.shape[1] + 1)
     return (precision * ranked).sum(axis=1) / np.maximum(Y.sum(axis=1), 1)
 
 
 def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """Sort samples from best to worst: by F1 of the assigned labels, then by the ranking of all labels; unlabeled last.
+    """Sort samples from best to worst predictions, with samples without labels last.
 
-    Y, scores, given (m, L) -> (m,)
+    Samples are compared by the F1 score of their predicted labels, and then by the ranking of all labels.
     """
     keys = np.empty((3, len(Y)))
     for where in cell_blocks(Y.shape):
@@ -505,10 +494,7 @@ def by_quality(Y: np.ndarray, scores: np.ndarray, given: np.ndarray) -> np.ndarr
 
 
 def figures(Y: np.ndarray, scores: np.ndarray, top: int, area: bool = True) -> dict[str, Any]:
-    """Compute annotation metrics, with the names of the JSON output.
-
-    Y, scores (m, L)
-    """
+    """Compute metrics at k and AUC for the JSON output."""
     annotated = metrics.annotation_scores(Y, scores, top)
     positives, known = count_labels(Y)
     mixed = area and ((positives > 0) & (positives < known)).any()

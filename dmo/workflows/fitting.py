@@ -1,4 +1,4 @@
-"""Fit models on the samples of a feature store and save them, with given parameters or the best of a sweep."""
+"""Fitting, hyperparameter search and saving of models on the samples of a feature store."""
 
 from __future__ import annotations
 
@@ -49,42 +49,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dmo")
 IN_PLACE = (".npy", ".zarr", *HDF5, *PARQUET)
-"""File name extensions of arrays that may be read in place."""
+"""File name extensions of arrays that can be read without copying them to a feature store."""
 _CURVE = 5000
-"""Maximum number of samples of a learning curve."""
+"""Maximum number of samples for a learning curve."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Training samples of a feature store."""
+    """Training samples from a feature store."""
 
-    store: stores.FeatureStore  # store of the samples
-    views: Mapping[str, Rows]  # (n, d), by name
-    Y: Any  # (n, L): labels as an array or `LabelRows`; None if there are no labels
-    split: str | None  # split of the samples; None: all samples
+    store: stores.FeatureStore
+    views: Mapping[str, Rows]  # Rows of the samples in each view.
+    Y: Any  # Label matrix of shape (n, L), as an array or `LabelRows`, or None if there are no labels.
+    split: str | None  # Split of the samples, or None for all samples.
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """Number of training samples."""
         return int(next(iter(self.views.values())).shape[0])
 
     @property
     def n_labels(self) -> int:
-        """Number of labels; 0 if there are no labels."""
+        """Number of labels, or 0 if there are no labels."""
         return 0 if self.Y is None else int(self.Y.shape[1])
 
     @property
     def lacks_cells(self) -> bool:
-        """Whether a view has missing values."""
+        """Whether any view has missing values."""
         return any(self.store.view_info(view).missing for view in self.views)
 
     @property
     def targets(self) -> str:
-        """Word for the targets: "labels", or "targets" for regression."""
+        """Word for the targets in messages: "labels", or "targets" for regression."""
         return "targets" if self.store.real_labels else "labels"
 
     def known_to(self, estimator: Any) -> Training:
-        """Return the samples for an estimator; samples of unknown class are kept only if the estimator can use them."""
+        """Return the samples that an estimator can use, which excludes samples of unknown class for most estimators."""
         needed = get_tags(estimator).target_tags.required
         return self if not needed or getattr(estimator, "_takes_unknown_classes", False) else self.known()
 
@@ -100,12 +100,12 @@ class Training:
 
     @property
     def y(self) -> Any:
-        """Targets for `fit`: class names (n) if every sample has one class, otherwise `Y`."""
+        """Targets for `fit`: an array of class names for multiclass targets, otherwise the label matrix."""
         return class_vector(self.Y, self.store.label_names) if self.store.class_labels else self.Y
 
     @property
     def samples(self) -> str:
-        """Number and split of the samples, as text for messages."""
+        """Number and split of the samples, formatted for messages."""
         return f"{self.n} samples" + (f" of split {self.split}" if self.split else "")
 
 
@@ -116,7 +116,7 @@ def open_training(
     one_view: str | None = None,
 ) -> Training:
     """Select the training samples of a feature store."""
-    attached_recipe(store)  # fail on a damaged extraction recipe before the fit
+    attached_recipe(store)  # Raise errors about a damaged image recipe before the fit.
     names = chosen_views(store, views)
     if one_view is not None and len(names) != 1:
         raise UserError(f"{one_view} needs one view, got {len(names)}; pass --view with one of {', '.join(names)}")
@@ -128,12 +128,15 @@ def open_training(
 
 
 def attached_recipe(store: stores.FeatureStore) -> dict[str, Attached]:
-    """Return the extraction recipe that is saved with models of an image store; empty for other stores."""
+    """Return the recipe of an image store, which is saved with its models, or an empty mapping for other stores."""
     return {PART: Extractor.load(store.url).parts()} if store.attributes.get("dataset") == PART else {}
 
 
 def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, overwrite: bool) -> stores.FeatureStore:
-    """Open dense array files in place; convert other files to a feature store next to them, or reuse such a store."""
+    """Open array files in place, and convert other files to a feature store next to them.
+
+    A feature store that was created earlier from the same files is reused.
+    """
     source, of_images = parse_source(path), is_image_folder(path) and not is_rows(path)
     described: dict[str, Any] = {"views": {source.title: path}}
     if source.ending == ".json":
@@ -163,7 +166,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
                 f"{store} was made from other files than {path}, or with other options; pass {store} to use it, or "
                 "--overwrite to replace it"
             )
-    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # these formats declare their labels
+    labeled = source.ending == ".arff" or is_svmlight(source.paths[0])  # ARFF and svmlight files contain labels.
     if get_tags(kind()).target_tags.required and "labels" not in given and not labeled:
         raise UserError(f"{path}: the labels are not specified; {_label_cure(path, of_images)}")
     if of_images:
@@ -181,7 +184,7 @@ def store_beside(run: Session, path: str, given: Mapping[str, Any], kind: type, 
 
 
 def _may_be_in_place(spec: str) -> bool:
-    """Return whether a source is a Zarr array, or an array file that may be read in place."""
+    """Return whether a data source has a format that can be read in place."""
     return ending_of(spec) in IN_PLACE or is_zarr_array(parse_source(spec).paths[0])
 
 
@@ -198,19 +201,19 @@ def _label_cure(path: str, of_images: bool) -> str:
 
 
 def auto_kernel(store: stores.FeatureStore, view: str) -> str:
-    """Return the default kernel of a view; square roots make histograms Euclidean."""
+    """Return the name of the default kernel of a view, which depends on whether its rows are histograms."""
     return "hellinger-rbf" if store.view_info(view).histogram else "rbf"
 
 
 def with_auto_kernels(spec: Any, training: Training) -> Any:
-    """Replace "auto" in a choice of kernels by the default kernel of each view."""
+    """Replace the kernel name "auto" by the default kernel of each view."""
     if isinstance(spec, Mapping):
         return {view: auto_kernel(training.store, view) if one == "auto" else one for view, one in spec.items()}
     return with_auto_kernels(dict.fromkeys(training.views, "auto"), training) if spec == "auto" else spec
 
 
 def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
-    """Resolve the kernels and the engine of an estimator; return it with a description of these choices."""
+    """Choose the kernels and the engine of an estimator where they are "auto"; also describe the choices in text."""
     known = estimator.get_params(deep=False)
     if training.Y is None and get_tags(estimator).target_tags.required:
         raise UserError(
@@ -238,14 +241,14 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
 
 
 def set_hierarchy_by_column(estimator: Any, names: Sequence[str]) -> None:
-    """Convert label names to column numbers in the hierarchy of an estimator that is fitted on a label matrix."""
+    """Replace label names by column indices in the hierarchy of an estimator, which is fitted on a label matrix."""
     tree = hierarchy_of(estimator)
     if tree is not None:
         estimator.set_params(decoder__hierarchy=by_column(tree, names))
 
 
 def _check_gaps(estimator: Any, training: Training) -> None:
-    """Raise UserError for views with missing values that the estimator does not impute."""
+    """Raise UserError if a view has missing values that the estimator does not impute."""
     asked = preparing(estimator)
     impute = None if asked is None else asked.impute
     for view in training.views:
@@ -265,7 +268,7 @@ def _check_gaps(estimator: Any, training: Training) -> None:
 
 
 def _by_value(kernels: Mapping[str, Any], training: Training) -> str:
-    """List kernels with their views as text: "rbf (pixels), hellinger-rbf (8 views, histograms)"."""
+    """Format the kernels of views as text, such as "rbf (pixels), hellinger-rbf (8 views, histograms)"."""
     found: dict[str, list[str]] = {}
     for view, kernel in kernels.items():
         found.setdefault(str(kernel), []).append(view)
@@ -280,7 +283,7 @@ def _by_value(kernels: Mapping[str, Any], training: Training) -> str:
 def fit(
     run: Session, estimator: Any, training: Training, path: str, overwrite: bool = False, plan: Plan | None = None
 ) -> Any:
-    """Fit an estimator on training samples and save it."""
+    """Fit an estimator on training samples and save it to a model store."""
     if not getattr(estimator, "out_of_sample", True):
         raise UserError(
             f"--method {estimator.method} cannot embed new samples, so there is no model to save; use a method with "
@@ -303,9 +306,9 @@ def save(
     more: Mapping[str, Any] | None = None,
     keys: np.ndarray | None = None,
 ) -> None:
-    """Save a fitted estimator with its label names, provenance and the keys of its training samples."""
-    # The provenance consists of the store, the store's own provenance and the split. For a store of images, the recipe
-    # and its vocabularies are saved as well. `keys` replaces the keys of the samples in `training`.
+    """Save a fitted estimator with its label names, its provenance and the keys of its training samples."""
+    # The provenance names the feature store, the provenance of this store, and the split. For a store of images, the
+    # recipe and its vocabularies are saved as well. The argument `keys` replaces the keys of the training samples.
     store = training.store
     estimator._sample_keys = sample_keys(store, training.views) if keys is None else keys
     names = store.label_names if names is None else names
@@ -319,7 +322,7 @@ def save(
 
 
 def learned(estimator: Any) -> dict[str, Any]:
-    """Return the properties of a fitted estimator that are reported."""
+    """Return the properties of a fitted estimator for the JSON output."""
     found: dict[str, Any] = {"views": dict(estimator.view_widths_)}
     prepared: Mapping[str, Preparation] = getattr(estimator, "preparations_", {})
     found["scales"] = {view: made.scale for view, made in prepared.items() if made.scale != "none"}
@@ -344,19 +347,22 @@ def tune(
     folds: int = 4,
     metric: str | None = None,
 ) -> SweepResult:
-    """Evaluate hyperparameter candidates by cross-validation, refit the best on all training samples and save it."""
+    """Evaluate hyperparameter candidates by cross-validation, and save the best candidate fitted on all samples."""
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    training = training.known()  # candidates are compared on samples of known class
-    Y = _learned(estimator, training)  # None raises an error in the search
+    training = training.known()  # Candidates can be evaluated only on samples of known class.
+    Y = _learned(estimator, training)
     result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
     save(result.best_estimator, path, training, overwrite)
     return result
 
 
 def default_grid(kind: str, training: Training, metric: str | None, decoded: bool) -> dict[str, Sequence[Any]]:
-    """Return the candidates of a class that apply to the training samples; `decoded` if a decoder is chosen."""
-    # Scores of regression targets, and of labels that a decoder ranks, are not divided by label frequencies.
+    """Return the default search grid of an estimator class for the training samples.
+
+    `decoded` tells whether a decoder is passed.
+    """
+    # Exclude the exponent of label frequencies for regression targets and for labels that are ranked by a decoder.
     decoded = decoded or are_real(training.Y) or metric in SET_METRICS
     excluded = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in training.views.values()):
@@ -365,18 +371,18 @@ def default_grid(kind: str, training: Training, metric: str | None, decoded: boo
 
 
 def shown_score(metric: str, score: float) -> float:
-    """Return a score for display: sweeps maximize errors as negative numbers, and they are shown as positive ones."""
+    """Return a score for display; errors, which a search maximizes as negative numbers, are displayed as positive."""
     return -score if metric in ERRORS else score
 
 
 def _learned(estimator: Any, training: Training) -> Any:
-    """Return the targets in the form that the estimator expects."""
+    """Return the targets in the format that the estimator expects."""
     by_columns = is_regressor(estimator) and not isinstance(estimator, Annotator)
     return training.Y if by_columns else training.y
 
 
 def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> list[tuple[int, float, float]]:
-    """Evaluate the best candidate of a sweep on one eighth, one quarter, one half and all of the samples."""
+    """Evaluate the best candidate of a search on one eighth, one quarter, one half and all of the samples."""
     training = training.known()
     assert training.Y is not None
     n, grid = training.n, {key: [value] for key, value in result.best_params.items()}
@@ -393,7 +399,7 @@ def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> l
         try:
             some = _safe_indexing(learned, rows)
             found = sweep(clone(model), views, some, grid, folds, result.metric, random_state, refit=False)
-        except UserError:  # for example, a label is missing from a fold
+        except UserError:  # Small subsets can lack a label in a fold.
             continue
         row = found.table[0]
         curve.append((len(rows) * (folds - 1) // folds, float(row["mean"]), float(row["std"])))

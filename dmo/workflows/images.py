@@ -1,4 +1,4 @@
-"""Annotation of an image folder: each image is described and scored once, and again only after it has changed."""
+"""Annotation of a folder of images, in which only new and changed images are processed."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ from dmo.workflows.tables import OTHER_CSV, as_csv, chances, output_format
 
 BATCH = 256
 JOURNAL = ".journal"
-"""Suffix of the file next to an annotation that stores the results of every image."""
+"""Suffix of the journal, a file next to the output that stores the results of every image."""
 _SHOWN = 5
 Annotation = dict[str, Any]
-"""Entry of an image: its "file", the hash of its "contents", the numbers of its "labels" (best first), their "scores", and
-the digest "by" of model and options. On request, "numbers" holds probabilities or predicted values."""
+"""Journal entry of an image. It contains the name of the "file", a hash of the "contents", the indices of the predicted
+"labels" (best first) and their "scores", and a hash "by" of the model and the options. The optional "numbers" are
+probabilities or predicted values."""
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A request to annotate the images below a folder."""
+    """Options of the annotation of a folder of images."""
 
-    model: str  # path of a model of images
-    folder: str  # folder of the images
-    out: str  # CSV file, JSON file or result store, according to the file name extension
-    top: int | None  # labels per image
-    csv: str | None  # additional CSV file to write
-    unreadable: str  # how unreadable images are handled
-    threads: int | None  # threads that extract features; None: one per core
-    overwrite: bool  # ignore earlier results and replace the outputs
-    dry_run: bool  # count the images and write nothing
-    proba: bool = False  # write the probabilities of all labels to the CSV or JSON file
+    model: str  # Path of a model that was fitted on images.
+    folder: str  # Folder of the images, including its subfolders.
+    out: str  # Path of the output, whose extension selects CSV, JSON or a result store.
+    top: int | None  # Number of labels per image; None stands for the label sets that the model predicts.
+    csv: str | None  # Path of an additional CSV file.
+    unreadable: str  # Whether to "skip" or "refuse" unreadable images.
+    threads: int | None  # Number of threads that extract features; None stands for one thread per core.
+    overwrite: bool  # Whether to ignore earlier results and to replace the outputs.
+    dry_run: bool  # Whether to count the images without writing anything.
+    proba: bool = False  # Whether to write the probabilities of all labels to the CSV or JSON file.
 
     @property
     def journal(self) -> Path:
-        """Path of the file that stores the results of every image."""
+        """Path of the journal, which stores the results of every image."""
         return Path(self.out.rstrip("/") + JOURNAL)
 
 
 def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
-    """Write the best labels of all images in a folder; only new or changed images are described and scored."""
-    # The images are processed on the workers of the current cluster, if there is one.
+    """Predict the labels of all images in a folder, and process only new and changed images."""
+    # If there is a Dask cluster, the images are processed on its workers.
     #
-    # Each batch of results is appended to a journal next to the output. An interrupted run resumes from the journal,
-    # and later runs with the same model skip the images in it.
+    # Each batch of results is appended to a journal next to the output. An interrupted run resumes from the journal.
+    # Later runs with the same model skip unchanged images that are in the journal.
     _check_out(request)
-    # Load the model after the checks above: `dmo.load` imports estimators.
+    # Load the model only after these checks, because `dmo.load` imports estimators.
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (Extractor.load(path), dmo.load(path))
     )
@@ -101,7 +102,7 @@ def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
 
 
 def _check_out(request: ImageFolder) -> None:
-    """Raise an error for outputs that cannot be written, or that exist without a journal and must not be replaced."""
+    """Raise an error for outputs that cannot be written, and for existing outputs that are not from an earlier run."""
     if not (request.overwrite or request.dry_run or request.journal.exists()):
         for path in (request.out, request.csv):
             if path is not None and os.path.exists(path):
@@ -136,7 +137,7 @@ def _annotated(
     threads: int | None,
     advance: Callable[[int], None],
 ) -> tuple[list[Annotation], dict[str, str]]:
-    """Return the annotations of a batch of the images in `contents`, and the reasons why images cannot be read."""
+    """Return the journal entries of a batch of images, and the reasons why images cannot be read."""
     (top, proba), batch, scored = asked, list(contents)[where], []
     views, failed = extractor.rows([folder / name for name in batch], threads)
     good = [name for i, name in enumerate(batch) if i not in failed]
@@ -155,8 +156,8 @@ def _annotated(
 
 
 def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
-    """Map image names to journal entries `by` the same model and options, up to a truncated line."""
-    # Every entry records its model because, while a model is replaced, another run may write to the same journal.
+    """Read the journal entries of the same model and options, by image name, up to a truncated line."""
+    # Every entry contains a hash of its model, because several runs with different models can write to one journal.
     if not journal.exists():
         return {}
     entries: dict[str, Annotation] = {}
@@ -176,7 +177,7 @@ def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]
 
 
 def _append(journal: Path, entries: Sequence[Annotation]) -> None:
-    """Append entries to the journal; on a full disk the last line may be truncated, and reading ignores such a line."""
+    """Append entries to the journal, whose last line can be truncated if the disk is full."""
     with stores.writing(str(journal), "what is annotated"), open(journal, "ab") as file:
         file.write(_lines(*entries))
 
@@ -193,7 +194,7 @@ def _write(
     extractor: Extractor,
     model_contents: str,
 ) -> None:
-    """Write the output in the format of its extension, and the additional CSV file."""
+    """Write the output in the format that its extension selects, and the additional CSV file."""
     ending = Path(request.out).suffix.lower()
     words = [[names[label] for label in entry["labels"]] for entry in entries]
     real, top = learned_values(model), request.top
@@ -240,7 +241,7 @@ def made_from_images(model: str) -> bool:
 
 
 def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
-    """Return the image of a sample if its file still exists or if it is one of scikit-learn's digits."""
+    """Return the image of a sample, or None if its file no longer exists; digits are read from scikit-learn."""
     if store.attributes.get("dataset") == DIGITS:
         return digit_image(name)
     folder = store.attributes.get("folder")
@@ -248,7 +249,7 @@ def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
         return None
     root = Path(store.folder.absolute(folder)).resolve()
     path = (root / name).resolve()
-    if not path.is_relative_to(root):  # pages must not show files outside the folder ("..", absolute paths, links)
+    if not path.is_relative_to(root):  # Pages must not show files outside the folder.
         return None
     try:
         return read_image(path)

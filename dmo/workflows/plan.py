@@ -1,4 +1,4 @@
-"""Estimate the engine, memory and tasks of a fit before it starts."""
+"""Estimates of the memory and the Dask tasks of a fit before it starts, for `dmo plan` and `dmo fit`."""
 
 from __future__ import annotations
 
@@ -46,28 +46,29 @@ from dmo.persistence import load
 from dmo.threads import thread_count
 
 SCHEDULER = 340 << 20
-"""Bytes of an idle scheduler in an environment with dmo."""
+"""Memory of an idle Dask scheduler in bytes."""
 _TASK = 8 << 10
-"""Bytes of a task in the scheduler, including its history."""
+"""Memory of a task in the scheduler in bytes, including its history."""
 _OTHERS = 4
-"""Tasks in addition to the tasks of a stage, which send data."""
+"""Number of additional tasks of a stage, which send data."""
 DRIVER, WORKER = 420 << 20, 380 << 20
-"""Bytes of an idle client process and an idle worker after the imports of a fit; compiled loops need 160 MiB."""
+"""Memory of the client process and of a worker in bytes after their imports, including 160 MiB for compiled loops."""
 _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
-"""Seconds per task in scheduler and client process; seconds per kernel entry and column of a product in a worker."""
+"""Time of a task in the scheduler and the client process, and time of one multiplication in a kernel product, both in
+seconds."""
 LARGEST = 4 << 30
 """Maximum memory of a recommended worker in bytes."""
 MOST_WORKERS = 4096
 _TALL, _MADE, _BASES = 6, 4, 3
-"""Blocks of one column per label that the client process holds in addition to kernels; copies of a preconditioner while
-workers compute it; and copies of a search basis: the basis, its images, and the one that a block is joined to."""
+"""Numbers of arrays in memory at the same time. The client process has six n x L blocks in addition to the kernels. The
+workers have four copies of a preconditioner while they compute it, and three copies of the basis of an eigensolver."""
 
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """Work of the scheduler for a pass or a product: total `tasks`, maximum number `held` at a time, and peak memory.
+    """Estimated work of the scheduler: total tasks, maximum number of simultaneous tasks, and peak memory.
 
-    `scheduler_bytes` includes data that pass through the scheduler once.
+    The memory includes data that are sent through the scheduler.
     """
 
     tasks: int
@@ -75,7 +76,7 @@ class TaskGraph:
     scheduler_bytes: int
 
     def cells(self) -> list[str]:
-        """Format the total tasks, the maximum number at a time and the memory of the scheduler."""
+        """Format the number of tasks, the number of simultaneous tasks and the memory of the scheduler."""
         return [str(self.tasks), str(self.held), amount(self.scheduler_bytes)]
 
 
@@ -84,10 +85,10 @@ def _graph(tasks: int, held: int, moved: int) -> TaskGraph:
 
 
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
-    """Estimate the task graph of one pass over n rows: tasks of fixed size and a tree reduction of their moments."""
-    # `columns` is the total number m of columns of the moments, `labels` of which belong to labels. `sent` is the size
-    # of views in memory in bytes. Sent views, the labels of a segment and the last sum (m x m, float64) pass through
-    # the scheduler, which holds all tasks that contributed to the current sum.
+    """Estimate the task graph of a pass over n rows, whose moments are summed by tree reduction."""
+    # The moments have m = `columns` columns in total, including `labels` columns of labels. The views in memory have a
+    # size of `sent` bytes. These views, the labels of a segment and the final m x m sum in float64 are sent through the
+    # scheduler, which keeps all tasks that contributed to the current sum.
     size = BLOCK * task_blocks(n, columns)
     parts = -(-n // size)
     tasks = 2 * parts - 1
@@ -97,16 +98,17 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
 def tile_graph(
     n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool
 ) -> TaskGraph:
-    """Estimate the task graph of a solve with tiles: one group of tiles per thread, summed by tree reduction."""
-    # The solve computes `products` of each of `kernels` n x n matrices with n x `columns` right-hand sides (float64),
-    # which pass through the scheduler. If `resident` is set, the groups of tiles remain in its list.
+    """Estimate the task graph of a solver whose kernel tiles are distributed over threads in groups."""
+    # The solver multiplies each of `kernels` matrices of size n x n by n x `columns` right-hand sides in float64,
+    # `products` times. The right-hand sides are sent through the scheduler. If `resident` is true, the scheduler also
+    # keeps the tasks of the groups of tiles.
     groups, tasks = product_tasks(n, block, threads)
     kept = kernels * groups if resident else 0
     return _graph(kept + kernels * products * tasks, kept + tasks + _OTHERS, 8 * n * columns)
 
 
 def useful_threads(n: int, block: int, columns: int, threads: int, stored: bool) -> int:
-    """Return the number of worker threads above which task overhead makes a product with tiles slower."""
+    """Estimate the number of worker threads above which the overhead of tasks makes products with tiles slower."""
 
     def seconds(count: int) -> float:
         tasks = product_tasks(n, block if stored else tile_rows(n, count, block), count)[1]
@@ -119,42 +121,44 @@ def useful_threads(n: int, block: int, columns: int, threads: int, stored: bool)
 
 
 def tall_bytes(n: int, columns: int) -> int:
-    """Return the bytes of n x `columns` blocks in the client process: labels, right-hand sides and solutions."""
+    """Estimate the size in bytes of labels, right-hand sides and solutions with n rows in the client process."""
     return 8 * n * columns * _TALL
 
 
 def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsize: int | None = None) -> int:
-    """Return the peak bytes of the client process with kernels in memory, including blocks of n x `columns`."""
-    # A float32 factor shares one array with its kernel. `apart` marks regressions, which factorize held-out rows last and
-    # therefore need a separate factor. Half of another float32 matrix is needed to compute and factorize a kernel.
+    """Estimate the peak memory of the client process in bytes for kernels in memory, including n x `columns` blocks."""
+    # The float32 factor of a kernel usually overwrites the kernel. Regressions (`apart`) need a separate factor,
+    # because they factorize the kernel of held-out rows last. Computing and factorizing a kernel needs a temporary
+    # array of half the size of a float32 kernel.
     entries, factors = exact_bytes(n, kernels, itemsize)
     single = entries == 4 * kernels * n * n
     return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
 
 
 def copied_bytes(views: Mapping[str, Rows]) -> int:
-    """Return the bytes of in-memory rows that a model with exact kernels copies at the end of its fit."""
+    """Compute the size in bytes of the rows in memory, which a model with exact kernels copies at the end of a fit."""
     in_memory = (source for source in views.values() if not is_lazy(source))
     return sum(source.data.nbytes if scipy.sparse.issparse(source) else source.nbytes for source in in_memory)  # type: ignore[attr-defined]
 
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
-    """Return the peak bytes of the client process for kernels in tiles, including n x `columns` blocks."""
-    # Either the solve decides, with `here` preconditioners and the columns from which one is computed, or the earlier
-    # bandwidth estimate, which prepares a sample of rows of the `widest` dense view and computes distances.
+    """Estimate the peak memory of the client process in bytes for kernels in tiles, including n x `columns` blocks."""
+    # The peak memory of a fit is the maximum over two stages. The estimate of bandwidths needs a sample of rows of the
+    # widest dense view, and their distances. The solver then needs `here` preconditioners and the columns from which
+    # one preconditioner is computed.
     sampled = min(n, SAMPLE)
     return max(tall_bytes(n, columns) + basis_bytes(n) * (here + (here > 0)), 4 * sampled * (3 * widest + sampled))
 
 
 def basis_bytes(n: int) -> int:
-    """Return the bytes of a preconditioner."""
+    """Compute the size of a preconditioner in bytes."""
     return 4 * n * default_rank(n)
 
 
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
-    """Return the bytes of the moments of all views and labels, and of the client process and a worker for a pass.
+    """Estimate the size of the moments, and the memory of the client process and of a worker for a pass, in bytes.
 
-    Four sums are held at a time. The client process also holds row numbers of a split; a worker holds one bit per row.
+    Four sums are in memory at the same time. The client also keeps row indices, and a worker keeps one bit per row.
     """
     columns = views * rank + labels
     gram = 8 * columns**2
@@ -162,7 +166,7 @@ def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, 
 
 
 def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
-    """Compute the table of `dmo plan --resources`: the resources of a fit for 5 000 to 10 million samples."""
+    """Compute the table of `dmo plan --resources`, with the resources of fits to 5 000 to 10 million samples."""
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         if n <= 20_000:
@@ -179,11 +183,11 @@ def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
 
 
 def _tile_line(n: int, views: int, labels: int, stored: bool) -> list[str]:
-    """Estimate a fit with float32 tiles on disk, or in the memory of the smallest number of one-thread workers."""
+    """Estimate a fit with float32 tiles on disk, or in the memory of as few one-thread workers as possible."""
     for workers in range(1, MOST_WORKERS):
         block = Exact().block if stored else tile_rows(n, workers, Exact().block)
         one = product_bytes(n, block, labels, [1] * workers, False)
-        kept = product_bytes(n, block, labels, [1] * workers, True) - one  # tiles of each view
+        kept = product_bytes(n, block, labels, [1] * workers, True) - one  # Size of the tiles of one view.
         worker = WORKER + one + (0 if stored else views * kept) + basis_bytes(n) * (views + _MADE) // workers
         if worker <= LARGEST or stored:
             break
@@ -200,30 +204,30 @@ def markdown(lines: list[list[str]]) -> str:
     return "\n".join([texts[0], "|" + "---|" * len(lines[0]), *texts[1:]]) + "\n"
 
 
-_LOOKED_AT = 1024  # rows in which categories are counted
+_LOOKED_AT = 1024  # Number of rows in which categories are counted.
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Estimated resources of a fit; 0 or None if the engine does not provide an estimate."""
+    """Estimated resources of a fit, with sizes in bytes, or 0 for sizes without an estimate."""
 
-    engine: str  # engine of the fit
-    storage: str  # location of the kernels, or the data structure that replaces them
-    kernel_bytes: int  # size of the kernels, or of the data structure that replaces them
-    factor_bytes: int  # size of the factors for solving
-    model_bytes: int  # size of the model on disk
-    peak_bytes: int  # peak of the client process, including its memory before the fit; 0: no estimate
-    reason: str = ""  # reason for the choice of engine or storage; empty if the user chose it
-    worker_bytes: int = 0  # peak of a worker that was idle before; 0: the fit runs in the client process
-    graph: TaskGraph | None = None
-    held_bytes: int = 0  # memory of the client process before the fit
+    engine: str  # Engine of the fit.
+    storage: str  # Location of the kernels, or the data structure that replaces kernels.
+    kernel_bytes: int  # Size of the kernels, or of the data structure that replaces kernels.
+    factor_bytes: int  # Size of the matrix factors.
+    model_bytes: int  # Size of the model on disk.
+    peak_bytes: int  # Peak memory of the client process, including its memory before the fit.
+    reason: str = ""  # Reason for the choice of the engine or the storage, empty if the user chose it.
+    worker_bytes: int = 0  # Peak memory of a worker, or 0 if the fit runs in the client process.
+    graph: TaskGraph | None = None  # Estimated task graph, or None if the fit runs in the client process.
+    held_bytes: int = 0  # Memory of the client process before the fit.
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to a dictionary for JSON."""
+        """Convert the plan to a dictionary that can be saved as JSON."""
         return asdict(self)
 
     def cells(self) -> dict[str, str]:
-        """Format the plan as cells of a table."""
+        """Format the plan as the cells of a table row, by column title."""
         graph = ["-"] * 3 if self.graph is None else self.graph.cells()
         return {
             "engine": self.engine,
@@ -238,7 +242,7 @@ class Plan:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Format the plan as rows of a table of two columns."""
+        """Format the plan as table rows of a name and a value."""
         reason = [("reason", self.reason)] if self.reason else []
         return [*reason, *((name, value) for name, value in self.cells().items() if value != "-")]
 
@@ -250,9 +254,9 @@ def kernel_count(estimator: Any, views: int) -> int:
 
 
 def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None = None) -> Plan | None:
-    """Estimate the resources of `estimator.fit`, or return None if that is not possible.
+    """Estimate the resources of a fit to `n` samples of the views; return None if the costs cannot be estimated.
 
-    views (n, d)
+    The default of `n` is the number of rows of the views.
     """
     found = _planned(estimator, views, labels, n)
     if found is None:
@@ -263,7 +267,7 @@ def plan_fit(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
 
 
 def _planned(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | None) -> Plan | None:
-    """Estimate the resources of a fit in addition to the memory that processes use before it."""
+    """Estimate the additional resources of a fit, without the memory that processes use before the fit."""
     source = next(iter(views.values()))
     n = source.shape[0] if n is None else n
     if isinstance(estimator, (FastTag, NeighborVotes)):
@@ -282,12 +286,12 @@ def _planned(estimator: Any, views: Mapping[str, Rows], labels: int, n: int | No
 
 
 def _width(views: Mapping[str, Rows]) -> int:
-    """Return the bytes of one row of all views."""
+    """Compute the size of one row of all views in bytes."""
     return sum(source.shape[1] * np.dtype(source.dtype).itemsize for source in views.values())
 
 
 def _base_of(estimator: FastTag | NeighborVotes, n: int, views: int) -> Any:
-    """Return the base model of an estimator, whose labels or votes it refines."""
+    """Return the base model of an estimator that refines the scores of another model."""
     given = load(estimator.base) if isinstance(estimator.base, str) else estimator.base
     return estimator._default_base(n, views) if given is None else given
 
@@ -295,7 +299,7 @@ def _base_of(estimator: FastTag | NeighborVotes, n: int, views: int) -> Any:
 def _exact_plan(
     estimator: Any, engine: Exact, n: int, labels: int, views: Mapping[str, Rows], kernels: int, reason: str
 ) -> Plan:
-    """Estimate a fit with kernels of all samples: embeddings hold all kernels together, regressions one at a time."""
+    """Estimate a fit with exact kernels; embeddings keep all kernels in memory, and regressions keep one at a time."""
     spectral = isinstance(estimator, (HomogeneityEmbedding, Projection))
     count = estimator.n_components if spectral else labels
     wanted = round(count * labels) if isinstance(count, float) else count
@@ -312,11 +316,10 @@ def _exact_plan(
     if storage == "memory":
         entries, factors = exact_bytes(n, held)
         peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
-        # At the end of the fit, rows are copied after the kernels have been released.
+        # At the end of the fit, the rows are copied after the kernels have been deleted.
         peak = max(peak, copied_bytes(views) + tall_bytes(n, columns))
-        if spectral and getattr(
-            estimator, "_decides", False
-        ):  # decision rules need a fit on a part of the samples, in float64 if it is small
+        # Embeddings need an additional fit on a part of the samples for their label sets.
+        if spectral and getattr(estimator, "_decides", False):
             peak = max(peak, memory_peak(min(n - n // 4, HELD_OUT_ROWS), columns, held))
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
@@ -343,12 +346,12 @@ def _exact_plan(
 
 
 def _with_useful(reason: str, useful: int, threads: int) -> str:
-    """Append the useful number of worker threads to the reason if there are more threads."""
+    """Append the useful number of worker threads to the reason of a plan if there are more threads."""
     return reason if threads <= useful else f"{reason}; " * bool(reason) + f"{useful} worker threads are of use"
 
 
 def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], reason: str) -> Plan:
-    """Estimate a fit from moments of feature maps: one pass over the data, and the rows from which maps are learned."""
+    """Estimate a fit from moments of low-rank feature maps, including the rows from which the maps are learned."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     each = 1000 if engine.rank == "auto" else engine.rank
     rank, count = min(n, each * clusters), len(views)
@@ -368,7 +371,7 @@ def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], re
 
 
 def _landmark_plan(engine: Nystrom, n: int, labels: int, views: Mapping[str, Rows]) -> Plan:
-    """Estimate a fit on kernel values at landmarks, view by view; values above the memory limit are recomputed."""
+    """Estimate a fit on kernel values at landmarks, which are recomputed if they exceed the memory limit."""
     rank = min(n, 1000 if engine.rank == "auto" else engine.rank)
     by_rows, held = solved_by_rows(rank, labels), 4 * n * rank
     model = 4 * rank * sum(source.shape[1] for source in views.values()) + 8 * len(views) * rank * labels
@@ -380,16 +383,16 @@ def _landmark_plan(engine: Nystrom, n: int, labels: int, views: Mapping[str, Row
 
 
 def _linear_plan(n: int, d: int, components: int) -> Plan:
-    """Estimate a linear projection: d x d moments of the rows, or n x n products of rows if n is smaller."""
+    """Estimate a linear projection from the d x d moments of features, or from the n x n Gram matrix if n < d."""
     side = min(n, d)
     storage = f"{side} x {side} {'moments' if d <= n else 'products of rows'}"
     return Plan("exact", storage, 8 * side**2, 8 * side**2, 8 * d * components, 0)
 
 
 def _on_features(estimator: Any) -> bool:
-    """Return whether an estimator solves dense problems of features or of similarities to landmarks in memory."""
+    """Return whether an estimator solves its problem in memory on features or on similarities to landmarks."""
     if isinstance(estimator, TraceEmbedding):
-        method = METHODS.get(estimator.method)  # unknown names raise an error in the fit
+        method = METHODS.get(estimator.method)  # An unknown method raises an error in the fit.
         if method is None or method.family == "global":
             return False
     own = isinstance(estimator, (MOPE, MESD, TraceEmbedding))
@@ -397,10 +400,10 @@ def _on_features(estimator: Any) -> bool:
 
 
 def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: int) -> Plan | None:
-    """Estimate the fit of an estimator without a choice of engines."""
+    """Estimate the fit of an estimator that has no parameter `approximation`."""
     source, width = next(iter(views.values())), _width(views)
     if isinstance(estimator, LabelPropagation):
-        edges = 2 * n * estimator._graph.n_neighbors  # the symmetric graph has about twice as many edges as neighbors
+        edges = 2 * n * estimator._graph.n_neighbors  # The symmetric graph has about 2 k edges per sample.
         return Plan("graph", "memory", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0)
     if isinstance(estimator, HomogeneityAnalysis):
         first = np.asarray(rows(source, slice(0, _LOOKED_AT)))
@@ -415,8 +418,9 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
 
 
 def _feature_plan(estimator: Any, n: int, source: Rows) -> Plan | None:
-    """Estimate a fit on features (n x p) with p x p forms; None if the cost depends on the labels."""
-    # It does if neighbors are searched within classes, or if every sample is reconstructed from other samples.
+    """Estimate a fit on n x p features with p x p matrices; return None if the costs depend on the labels."""
+    # The costs depend on the labels if neighbors are searched within classes, or if samples are reconstructed from
+    # other samples.
     entry = METHODS.get(getattr(estimator, "method", ""))
     if entry is not None and (
         entry.direct or entry.family != "supervised" or {"n_neighbors", "n_repelled"} & set(entry.parameters)
@@ -434,9 +438,9 @@ def _feature_plan(estimator: Any, n: int, source: Rows) -> Plan | None:
 def compare_engines(
     estimator: Any, views: Mapping[str, Rows], labels: int, n: int, rank: int, clusters: int
 ) -> tuple[dict[str, Plan], str]:
-    """Estimate a fit with each engine of the estimator; also return the engine that "auto" chooses, with the reason.
+    """Estimate a fit with each engine of an estimator.
 
-    views (n, d)
+    Also return the name of the engine that the value "auto" of `approximation` selects, with the reason.
     """
     if isinstance(estimator, (FastTag, NeighborVotes)):
         estimator = _base_of(estimator, n, len(views))
@@ -449,7 +453,7 @@ def compare_engines(
             )
         return {"exact": found}, "exact"
     engines: dict[str, Any] = {"exact": "exact"}
-    if not is_product(getattr(estimator, "kernel", None)):  # product kernels have no low-rank form
+    if not is_product(getattr(estimator, "kernel", None)):  # Product kernels have no low-rank form.
         engines |= {"nystrom": Nystrom(rank=rank), "meka": Meka(clusters=clusters, rank=max(1, rank // clusters))}
     plans = {}
     for name, engine in engines.items():

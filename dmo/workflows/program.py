@@ -1,8 +1,14 @@
-"""Run commands and pipelines on the selected cluster: run options, logging and exit codes.
+"""Run options, logging and exit codes of commands and pipelines.
 
-Exit codes: 0 success; 1 error in dmo (with a traceback); 2 invalid input, or an unusable store, model or backend;
-3 failure of the cluster, the disk or a worker; 4 problems found by `dmo verify`; 130 stopped by Ctrl-C; 143 stopped by
-SIGTERM. After 3, 130 and 143, the same command resumes from the finished parts.
+- 0: success
+- 1: error in dmo, with a traceback
+- 2: invalid input, or an unusable store, model or backend
+- 3: failure of the cluster, the disk or a worker
+- 4: problems found by `dmo verify`
+- 130: stopped by Ctrl-C
+- 143: stopped by SIGTERM
+
+After the exit codes 3, 130 and 143, the same command resumes from the finished parts.
 """
 
 from __future__ import annotations
@@ -37,18 +43,18 @@ if TYPE_CHECKING:
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-_GO_ON = "what is finished is kept, the same command goes on or starts again"
+_GO_ON = "finished parts are kept; repeat the command to resume or restart it"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which a batch system ends a job."""
+    """Exception for the signal SIGTERM, by which a batch system ends a job."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM inside the block, so that stores are closed and clusters are shut down."""
-    # Python drops exceptions that are raised inside some callbacks, for example of the import lock. An interrupt that
-    # was dropped this way is raised again.
+    """Raise `Terminated` on SIGTERM in a context, so that stores are closed and clusters are shut down."""
+    # Python drops exceptions that are raised inside some callbacks, for example of the import lock. Raise dropped
+    # interrupts again.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,7 +79,7 @@ def terminable() -> Iterator[None]:
 
 
 def sentence(error: BaseException) -> str:
-    """Format an error as one line of text."""
+    """Format an error as a single line of text."""
     return visible(_sentence(error))
 
 
@@ -94,7 +100,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def code(error: BaseException) -> int | None:
-    """Return the exit code of an error, or None for an error in dmo itself."""
+    """Return the exit code for an error, or None for an error in dmo itself."""
     error = _cause(error)
     if isinstance(error, KeyboardInterrupt):
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
@@ -104,15 +110,15 @@ def code(error: BaseException) -> int | None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the interrupt behind an error that Python raised while a class was being defined; otherwise the error."""
+    """Return the interrupt that caused an error during the definition of a class, otherwise the error itself."""
     return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
 
 
 def _lost(error: BaseException) -> bool:
-    """Return whether an error means that workers or the scheduler became unreachable."""
+    """Return whether an error means that the Dask scheduler or a worker cannot be reached."""
     if isinstance(error, CancelledError | TimeoutError):
         return True
-    # `distributed` raises OSError for a later timeout.
+    # Some timeouts of `distributed` raise OSError.
     if isinstance(error, OSError) and str(error).startswith("Timed out trying to connect to"):
         return True
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
@@ -120,7 +126,7 @@ def _lost(error: BaseException) -> bool:
 
 @contextmanager
 def told(program: str, trace: bool = False) -> Iterator[None]:
-    """Exit with a one-line message and an exit code on user errors inside the block; raise other errors."""
+    """Exit with a one-line message and an exit code on user errors in a context; raise other errors."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -134,7 +140,7 @@ def told(program: str, trace: bool = False) -> Iterator[None]:
 
 
 def ending(program: str, work: Callable[[], None]) -> int:
-    """Run `work` and return the exit code; print user errors to standard error and raise other errors."""
+    """Call `work` and return the exit code; user errors are printed to standard error, and other errors are raised."""
     try:
         with told(program), terminable():
             work()
@@ -145,10 +151,10 @@ def ending(program: str, work: Callable[[], None]) -> int:
 
 @contextmanager
 def json_log(path: str | None, program: str) -> Iterator[None]:
-    """Append the events of the block to the file `path`; None disables the log."""
-    # Each line has a time (UTC, ISO 8601) and an event: "start" (program, arguments, dmo), "message" (level, text),
-    # "stage" (see `dmo.progress.listen`), or "end" (seconds, error: null or one sentence). Raises OSError if the file
-    # cannot be written.
+    """Append the events in a context to the file `path` as JSON lines, or do nothing if `path` is None."""
+    # Each line has a "time" (UTC, ISO 8601) and an "event". The events are "start" (with the program, its arguments and
+    # the version of dmo), "message" (level and text), "stage" (as in `dmo.progress.listen`), and "end" (seconds, and
+    # the error or null).
     if path is None:
         yield
         return
@@ -168,7 +174,7 @@ def json_log(path: str | None, program: str) -> Iterator[None]:
 
 @contextmanager
 def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]:
-    """Send the library's log records of a minimum level to a handler inside the block."""
+    """Send log records of dmo with a minimum level to a handler in a context."""
     log = logging.getLogger("dmo")
     before = log.level
     log.addHandler(handler)
@@ -181,7 +187,7 @@ def heard(handler: logging.Handler, level: int = logging.INFO) -> Iterator[None]
 
 
 class _Lines(logging.Handler):
-    """Log handler that writes each event to an open file immediately."""
+    """Log handler that writes each event to an open file without buffering."""
 
     def __init__(self, file: TextIO):
         super().__init__()
@@ -210,7 +216,7 @@ HELP = {
     "verbose": "Print all choices and the time of every stage. Progress bars are shown even without a terminal.",
 }
 FLAGS = ("json", "quiet", "verbose")
-"""Run options without a value."""
+"""Run options that are flags without a value."""
 SCHEDULER = (
     "Where to run, such as local, slurm or tcp://HOST:PORT. Values: in-process, local, tcp://HOST:PORT, "
     "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. Default: "
@@ -220,20 +226,20 @@ SCHEDULER = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of every run, described in `HELP`."""
+    """Options that all commands and pipelines share; `HELP` describes them."""
 
-    workers: int | None = None  # number of workers to start
-    worker_threads: int | None = None  # threads per worker
-    memory_limit: str | None = None  # memory per worker
-    performance_report: str | None = None  # HTML file for Dask's report
-    checkpoint: str | None = None  # folder for the state of long computations
-    log: str | None = None  # file to which events are appended
-    json: bool = False  # print JSON
-    quiet: bool = False  # print only results and errors
-    verbose: bool = False  # print all details
+    workers: int | None = None
+    worker_threads: int | None = None
+    memory_limit: str | None = None
+    performance_report: str | None = None
+    checkpoint: str | None = None
+    log: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """Return the options as dmo settings."""
+        """Convert the options to settings of the Dask configuration."""
         names = ("workers", "worker_threads", "memory_limit", "performance_report")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {f"dmo.{name.replace('_', '-')}": value for name, value in given.items()}
@@ -241,24 +247,24 @@ class RunOptions:
 
 _options: ContextVar[RunOptions] = ContextVar("dmo_run_options", default=RunOptions())  # noqa: B039 (frozen)
 run_options = _options.get
-"""The options of the current run."""
+"""Function that returns the options of the current run."""
 
 
 @contextmanager
 def running(options: RunOptions, program: str) -> Iterator[None]:
-    """Apply run options inside the block."""
+    """Apply run options in a context."""
     if options.quiet and options.verbose:
         raise UserError("--quiet and --verbose contradict each other; pass one of them")
     token = _options.set(options)
     try:
-        with ExitStack() as stack:  # Dask and stores are imported only for options that need them
+        with ExitStack() as stack:  # Import Dask and stores only for options that need them.
             if settings := options.settings():
                 import dask.config
 
                 stack.enter_context(dask.config.set(settings))
             stack.enter_context(json_log(options.log, program))
             if options.checkpoint is not None:
-                from dmo.stores.checkpoints import checkpoints  # NumPy would double the time of `dmo --help`
+                from dmo.stores.checkpoints import checkpoints  # Import lazily, because importing NumPy is slow.
 
                 stack.enter_context(checkpoints(options.checkpoint))
             yield
@@ -267,10 +273,10 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--scheduler` and the options of `RunOptions` to the parser of a pipeline."""
+    """Add the option `--scheduler` and the options of `RunOptions` to the argument parser of a pipeline."""
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
-    for name in FLAGS[1:]:  # pipelines write files and have no --json
+    for name in FLAGS[1:]:  # Pipelines write files and have no option --json.
         group.add_argument(f"-{name[0]}", f"--{name}", action="store_true", help=HELP[name])
     for name, text in HELP.items():
         if name in FLAGS:
@@ -280,7 +286,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
-    """Run a pipeline on the selected cluster, with progress bars and notes on standard error."""
+    """Run a pipeline on the selected cluster with progress bars, and return its exit code."""
     name = Path(file).name
     chosen = RunOptions(**{key: getattr(options, key) for key in HELP if key != "json"})
 
@@ -293,7 +299,7 @@ def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session
 
 
 def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool:
-    """Raise an error if an output path cannot be written or must not be replaced; return whether it is unfinished."""
+    """Raise an error if an output cannot be written or must not be replaced; return whether it is unfinished."""
     complete = dmo.stores.existing_store(path, kind)
     if complete and not overwrite:
         raise dmo.stores.StoreError(f"{path} exists; pass --overwrite to replace it, or choose another path")
@@ -302,40 +308,40 @@ def free(path: str, overwrite: bool, kind: Literal["features", "model"]) -> bool
 
 
 def begin(run: Session, path: str, overwrite: bool) -> None:
-    """Check the path of a feature store like `free`, and note if an unfinished store is resumed."""
+    """Check the path of a feature store as `free` does, and print a note if an unfinished store is resumed."""
     if free(path, overwrite, "features") and not overwrite:
         run.note(f"{path} is unfinished: resuming with the missing blocks")
 
 
 @dataclass
 class Session:
-    """State of a running command."""
+    """State of a running command, which prints notes and measures costs."""
 
-    errors: Console  # standard error
-    verbose: bool = False  # whether details are printed
-    quiet: bool = False  # whether notes are suppressed
-    seconds: dict[str, float] = field(default_factory=dict)  # duration of every stage so far
-    started: float = field(default_factory=time.perf_counter)  # start, by `time.perf_counter`
-    said: set[str] = field(default_factory=set)  # warnings and log records that were printed
+    errors: Console  # Console that writes to standard error.
+    verbose: bool = False  # Whether details are printed.
+    quiet: bool = False  # Whether notes are suppressed.
+    seconds: dict[str, float] = field(default_factory=dict)  # Duration of every stage so far.
+    started: float = field(default_factory=time.perf_counter)  # Time at which the command started.
+    said: set[str] = field(default_factory=set)  # Warnings and log records that have been printed.
 
     def note(self, text: str) -> None:
-        """Print a note to standard error, unless the run is quiet."""
+        """Print a note to standard error, unless notes are suppressed."""
         if not self.quiet:
             self.errors.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def once(self, text: str) -> bool:
-        """Return whether a text is new, and remember it."""
+        """Return whether a text is passed for the first time."""
         new = text not in self.said
         self.said.add(text)
         return new
 
     def detail(self, text: str) -> None:
-        """Print a note to standard error if the run is verbose."""
+        """Print a note to standard error if details are requested."""
         if self.verbose:
             self.note(text)
 
     def costs(self) -> dict[str, Any]:
-        """Return the time and peak memory of the run so far."""
+        """Return the elapsed time, in total and per stage, and the peak memory so far."""
         return {
             "stages": {name: round(seconds, 4) for name, seconds in self.seconds.items()},
             "seconds": round(time.perf_counter() - self.started, 4),
@@ -345,8 +351,8 @@ class Session:
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """Run a command with progress bars on a terminal or lines elsewhere; print log records and warnings as notes."""
-    from rich.console import Console  # imported here so that `dmo --version` starts faster
+    """Show progress in a context, and print log records and warnings as notes."""
+    from rich.console import Console  # Import lazily, so that `dmo --version` starts faster.
 
     run = Session(Console(stderr=True), run_options().verbose, run_options().quiet)
     shown = bars(run.errors, run.quiet, brief=not run.verbose)
@@ -357,18 +363,18 @@ def session() -> Iterator[Session]:
 
 
 def quiet() -> AbstractContextManager[None]:
-    """Suppress notes from the library's log inside the block."""
+    """Suppress notes from the log of dmo in a context."""
     return heard(logging.NullHandler(), logging.WARNING)
 
 
 def _warn(run: Session, text: str) -> None:
-    """Print a warning once, even if every fold and candidate raises it."""
+    """Print a warning only once, because every fold of every candidate can raise it."""
     if run.once(text):
         run.note(text)
 
 
 class _Notes(logging.Handler):
-    """Log handler that prints each distinct record as a note once, even if every view repeats it."""
+    """Log handler that prints each distinct log record as a note, and only once if it is repeated."""
 
     def __init__(self, run: Session):
         super().__init__()
@@ -377,7 +383,8 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # Choices with their reasons and the dashboard are always shown; other records only in verbose runs.
+            # Always print warnings, the address of the dashboard, and the choice of engine. Print other records only if
+            # details are requested.
             told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)
@@ -396,6 +403,6 @@ def peak_memory() -> int:
 
 
 def say_unreadable(run: Session, failures: Mapping[str, str]) -> None:
-    """Note every image that could not be read."""
+    """Print a note for every image that could not be read."""
     for reason in failures.values():
         run.note(f"skipped: {reason}")

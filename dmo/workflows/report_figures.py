@@ -1,4 +1,4 @@
-"""Figures of `dmo report`, each with a text alternative."""
+"""Figures of `dmo report`, each with a text alternative for readers who cannot see it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dmo.stores.temporary import rows_on_disk
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
 AXES = ("first direction of the label scores", "second direction")
-"""Labels of the axes in all pictures of the embedding."""
+"""Titles of the axes in figures of the embedding."""
 _CLASSES = 20
-"""Maximum number of classes in a confusion matrix; the most frequent ones are shown."""
+"""Maximum number of classes in a confusion matrix, which shows the most frequent classes."""
 _SPREAD = 1e-6
-"""A second direction is drawn only if its length exceeds this fraction of the longest direction."""
+"""Minimum spread of scores in the second direction, relative to the first direction, for a figure of the embedding."""
 
 
 def samples(evidence: Evaluation) -> Samples:
-    """Return the samples of the page, which readers can search, map and open."""
+    """Create the searchable samples of a report page."""
     scores, name = evidence.comparable
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
@@ -53,7 +53,7 @@ def samples(evidence: Evaluation) -> Samples:
 
 
 def plane_of(scores: np.ndarray) -> np.ndarray | None:
-    """Project the label scores to the plane of largest variance (m x 2); None if they vary along one line only."""
+    """Project label scores to their first two principal components; return None if they vary in one direction only."""
     places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
     products = np.zeros((scores.shape[1], scores.shape[1]))
     for where in places:
@@ -66,7 +66,7 @@ def plane_of(scores: np.ndarray) -> np.ndarray | None:
 
 
 def draw(evidence: Evaluation) -> list[PageFigure]:
-    """Draw the curves of all models on common axes, label counts, co-occurrence and the embedding by label."""
+    """Create all figures of a report on label predictions."""
     return [
         _precision_recall(evidence),
         *_calibration(evidence),
@@ -96,7 +96,7 @@ def _precision_recall(evidence: Evaluation) -> PageFigure:
 
 
 def _calibration(evidence: Evaluation) -> list[PageFigure]:
-    """Draw calibration curves of the models with probabilities."""
+    """Plot calibration curves of the models that have probabilities."""
     found = {each.name: each.probabilities for each in evidence.models}
     known = {name: p for name, p in found.items() if p is not None}
     if not known:
@@ -129,7 +129,7 @@ def _thresholds(evidence: Evaluation) -> PageFigure:
 
 
 def _label_counts(evidence: Evaluation) -> list[PageFigure]:
-    """Draw the sizes of label sets, unless every sample has exactly one label."""
+    """Plot the numbers of labels per sample, unless every sample has exactly one label."""
     counts = {"true": evidence.Y.sum(axis=1).astype(int)}
     counts |= {each.name: each.sets.sum(axis=1).astype(int) for each in evidence.models if each.sets.shape[1]}
     if len(evidence.names) == 1 or all((values == 1).all() for values in counts.values()):
@@ -140,7 +140,7 @@ def _label_counts(evidence: Evaluation) -> list[PageFigure]:
 
 
 def label_f1(evidence: Evaluation, model: EvaluatedModel) -> np.ndarray:
-    """Compute the F1 of each label in percent (L) for the best labels per sample; NaN for labels that do not occur."""
+    """Compute the F1 score at k of each label in percent, or NaN for labels that do not occur."""
     found = annotation_scores(evidence.known, model.scores, evidence.top)
     p, r = found.per_label_precision, found.per_label_recall
     both = p + r
@@ -148,7 +148,7 @@ def label_f1(evidence: Evaluation, model: EvaluatedModel) -> np.ndarray:
 
 
 def _differences(evidence: Evaluation) -> list[PageFigure]:
-    """Draw the differences in F1 per label between each other model and the first."""
+    """Plot the differences in F1 per label between the first model and each of the other models."""
     found = []
     base = label_f1(evidence, evidence.first)
     for number, other in enumerate(evidence.models[1:], 1):
@@ -166,7 +166,7 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
 
 
 def _confusion(evidence: Evaluation) -> list[PageFigure]:
-    """Draw the confusion matrix, if every sample has exactly one true and one predicted class."""
+    """Plot the confusion matrix if every sample has exactly one true and one predicted class."""
     names, Y = evidence.names, evidence.Y
     if len(names) < 2 or not (Y.sum(axis=1) == 1).all():
         return []
@@ -187,7 +187,7 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
 
 
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
-    """Draw the co-occurrence of labels, if any sample has two labels."""
+    """Plot the co-occurrence of labels if any sample has several labels."""
     stored = store_labels(evidence.first.applied)
     Y = evidence.Y if stored is None else stored
     counts = together(Y, Y)
@@ -214,7 +214,7 @@ def _space(evidence: Evaluation) -> list[PageFigure]:
 
 
 def draw_targets(models: Sequence[EvaluatedModel], Y: np.ndarray, names: Sequence[str]) -> list[PageFigure]:
-    """Draw predictions and errors of the first model for regression targets."""
+    """Plot the predictions and the residuals of the first model for regression targets."""
     first = models[0]
     r2 = regression_scores(Y, first.scores).per_target[2]
     said = ", ".join(f"{names[j]} {r2[j]:.2f}" for j in np.argsort(-r2, kind="stable")[:15])
@@ -240,7 +240,10 @@ def _errors(Y: np.ndarray, P: np.ndarray, names: Sequence[str]) -> str:
 
 
 def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "sweep") -> list[PageFigure]:
-    """Draw the scores of a sweep: a heat map of the two most varied parameters, or a curve of the only one."""
+    """Plot the scores of a hyperparameter search against the two parameters with the most values.
+
+    The figure is a heat map, or a curve if only one parameter has several values.
+    """
     values = varied(table)
     if not values:
         return []
@@ -271,7 +274,7 @@ def sweep_figures(table: Sequence[Mapping[str, Any]], metric: str, name: str = "
 
 
 def learning_figures(curve: Sequence[tuple[int, float, float]], metric: str) -> list[PageFigure]:
-    """Draw the score by number of training samples, if there are at least two points."""
+    """Plot a learning curve if it has at least two points."""
     if len(curve) < 2:
         return []
     counts, means, deviations = zip(*curve)
@@ -286,12 +289,12 @@ def learning_figures(curve: Sequence[tuple[int, float, float]], metric: str) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that can be compared and shown: numbers and text unchanged, other values as text."""
+    """Convert a parameter value to text unless it is a number or text."""
     return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
 
 
 def varied(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values of each parameter with several values, most values first; numbers are sorted."""
+    """Return the candidate values of each parameter with several values; parameters with the most values come first."""
     keys = dict.fromkeys(key for row in table for key in row if key not in ("mean", "std", "folds"))
     found = {}
     for key in keys:
@@ -302,12 +305,12 @@ def varied(table: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list[str]:
-    """Return sentences about parameters whose best value is the smallest or largest candidate."""
+    """Return sentences about parameters whose best value is the smallest or the largest candidate."""
     said = []
     for key, tried in values.items():
         numbers = all(isinstance(value, (int, float)) for value in tried)
         if numbers and key in best and best[key] in (tried[0], tried[-1]):
-            # The sentence does not advise to try values beyond, because they may be invalid.
+            # Do not recommend to try smaller or larger values, because such values may be invalid.
             which = "smallest" if best[key] == tried[0] else "largest"
             said.append(f"The best {key}, {shown(best[key])}, is the {which} tried.")
     return said

@@ -1,4 +1,4 @@
-"""Report pages of models and of sweeps, with figures and tables."""
+"""Report pages on evaluated models and on hyperparameter searches."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
-"""Number of bootstrap resamples, and maximum number of counts of samples in memory."""
+"""Number of bootstrap resamples, and maximum number of sample counts that are in memory at the same time."""
 Measures = Callable[[np.ndarray], np.ndarray]
+"""Function that computes metrics from the number of times that each sample occurs in each bootstrap resample."""
 
 
 def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
-    """Compute differences between the metrics of two models, with 95 % intervals of the paired bootstrap over samples.
+    """Compute the differences between the metrics of two models, with 95 % bootstrap confidence intervals.
 
-    -> (r, 3)
+    Each row of the result contains the difference of a metric, its lower bound and its upper bound.
     """
-    # Each resample uses the same samples for both models, so that the difficulty of samples cancels. Intervals are
-    # percentile intervals.
-    #
-    # Efron and Tibshirani 1993, "An introduction to the bootstrap", chapter 13.
+    # The bootstrap is paired: each resample contains the same samples for both models, so that differences in the
+    # difficulty of samples cancel. The intervals are percentile intervals (Efron and Tibshirani 1993, "An introduction
+    # to the bootstrap", chapter 13).
 
     def difference(index: np.ndarray, axis: int = -1) -> np.ndarray:
         index = np.atleast_2d(index)
@@ -68,14 +68,11 @@ def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
 
 
 ANNOTATION = ("precision %", "recall %", "F1 %", "F1 of a sample %")
-"""Metrics of `annotation_measures`, times 100."""
+"""Names of the metrics of `annotation_measures`, in percent."""
 
 
 def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures:
-    """Return a function that computes annotation metrics of bootstrap resamples.
-
-    Y, scores (n, L)
-    """
+    """Return a function that computes precision, recall and F1 at k of bootstrap resamples."""
     parts: list[list[Any]] = [[], [], [], [], []]
     for where in cell_blocks(Y.shape):
         true = Y[where] == 1
@@ -102,16 +99,13 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
 
 
 TARGETS = ("RMSE", "MAE", "R2")
-"""Metrics of `target_measures`."""
+"""Names of the metrics of `target_measures`."""
 
 
 def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
-    """Return a function that computes regression metrics of bootstrap resamples.
-
-    Y, P (n, L)
-    """
+    """Return a function that computes regression metrics of bootstrap resamples."""
     known = ~np.isnan(Y)
-    center = np.nanmean(Y, axis=0)  # centering avoids cancellation in the sums of squares
+    center = np.nanmean(Y, axis=0)  # Centering avoids cancellation in the sums of squares.
     y = np.where(known, Y - center, 0.0)
     errors = np.where(known, Y - P, 0.0)
 
@@ -119,7 +113,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         count = np.maximum(taken @ known, 1)
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
-        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # a resample may contain a single distinct value
+        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # The targets of a resample can be constant.
         absolute = taken @ np.abs(errors) / count
         return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
 
@@ -139,7 +133,7 @@ def write_page(
     lead: str = "",
     more: Sequence[Part] = (),
 ) -> dict[str, Any]:
-    """Write the page of evaluated models; the text `lead` is at its top and the parts `more` at its end."""
+    """Write the report page of evaluated models, with the text `lead` at its top and the parts `more` at its end."""
     first = judged[0].applied
     Y = known_labels(first, features)
     names = " and ".join(each.name for each in judged[:2]) + (f" and {len(judged) - 2} more" if len(judged) > 2 else "")
@@ -195,7 +189,7 @@ def _record(
 def _write_targets(
     judged: Sequence[EvaluatedModel], Y: np.ndarray, out: Path, heading: str, made: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Write the page of regression models: errors, and predicted against true values."""
+    """Write the report page of evaluated regression models."""
     first, names = judged[0], judged[0].applied.label_names()
     columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
     rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
@@ -228,7 +222,10 @@ def _write_targets(
 def _differences(
     judged: Sequence[EvaluatedModel], measures: Sequence[Measures], names: Sequence[str], factor: float, n: int
 ) -> list[Table]:
-    """Tabulate the differences of the other models from the first, with intervals; empty for a single model."""
+    """Create a table of the differences between the first model and the other models, with confidence intervals.
+
+    The list is empty if there is only one model.
+    """
     rows: list[list[object]] = []
     for each, own in zip(judged[1:], measures[1:]):
         found = factor * paired_differences(measures[0], own, n)
@@ -247,7 +244,7 @@ def _differences(
 
 
 def _parameters(judged: Sequence[EvaluatedModel]) -> list[Table]:
-    """Tabulate the parameters of every model; stored annotations without a model have no parameters."""
+    """Create a table of the parameters of every model, but none for saved results, which have no parameters."""
     found = []
     for each in judged:
         if hasattr(each.applied.model, "get_params"):
@@ -261,7 +258,7 @@ def _plainly(value: object) -> str:
 
 
 def read_sweep(path: str) -> dict[str, Any]:
-    """Read a record printed by `dmo tune --json`."""
+    """Read a JSON file with the output of `dmo tune --json`."""
     file = existing(path)
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -275,7 +272,7 @@ def read_sweep(path: str) -> dict[str, Any]:
 
 
 def _facts(evidence: Evaluation) -> dict[str, object]:
-    """Return the facts at the top of the page: data set, sample counts, views, labels, license and citation."""
+    """Return facts about the data set for the top of the page, such as the number of samples and the license."""
     store, Y = evidence.store, evidence.Y
     facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
     facts["samples"] = store.n_samples
@@ -322,7 +319,7 @@ def _views(evidence: Evaluation) -> Table:
 
 
 def _costs(evidence: Evaluation) -> Table:
-    """Tabulate planned and actual costs of the fits; only for models that recorded a plan."""
+    """Create a table of the planned and actual costs of fits, for models that were saved with a plan."""
     columns = ["model", "seconds taken", "kernels and factors planned", "peak memory", "model on disk"]
     rows: list[list[object]] = []
     for each in evidence.models:
@@ -357,7 +354,7 @@ def _per_label(evidence: Evaluation) -> Table:
 def write_sweep(
     result: SweepResult, title: str, path: str, curve: Sequence[tuple[int, float, float]] = ()
 ) -> list[str]:
-    """Write an HTML file with a heat map or curve of the scores, the learning curve and all candidates."""
+    """Write the report page of a hyperparameter search, with a figure of the scores and a table of all candidates."""
     keys = [*varied(result.table), "mean", "std"]
     ranked = sorted(result.table, key=lambda row: -row["mean"])
     rows = [[row.get(key) for key in keys] for row in ranked]

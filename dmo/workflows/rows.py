@@ -1,4 +1,7 @@
-"""Open samples for a fitted model: feature stores, or data files read as in training with labels ordered as in the model."""
+"""Functions that open the samples to which a fitted model is applied, in feature stores or in data files.
+
+Data files are read as in training, and their labels are put into the order of the labels of the model.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +47,20 @@ from dmo.workflows.images import made_from_images
 from dmo.workflows.trial import IDS, Trial, Upload, row_reader
 
 _ROW = "row of the file"
-"""Column of row numbers, used to put rows in the order of the joined tables."""
+"""Name of a temporary column of row indices, by which rows are put into the order of the joined tables."""
 _READING = tuple(TableOptions.__dataclass_fields__)
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one data source: views of the model, sample names, sources of unread views, and the table to join."""
+    """Contents of one data source."""
 
-    views: dict[str, Any]
-    ids: list[str] | None
-    sources: dict[str, Source]
-    table: Any
-    columns: Sequence[str] = ()  # names of all columns of the table
+    views: dict[str, Any]  # Rows of the views of the model.
+    ids: list[str] | None  # Sample ids, or None if the source has none.
+    sources: dict[str, Source]  # Sources of the views that are not read yet.
+    table: Any  # Table that is joined with the tables of other sources.
+    columns: Sequence[str] = ()  # Names of all columns of the table.
 
 
 def open_applied(
@@ -69,16 +72,18 @@ def open_applied(
     reading: Mapping[str, Any] | None = None,
     labeled: bool = False,
 ) -> AppliedModel:
-    """Load a model and open the samples of a feature store or of data files for it.
+    """Load a model, and open the samples of a feature store or of data files to which it is applied.
 
-    The model must score labels, or have `transform` if `transforms` is set.
+    Raise an error if the model cannot predict labels, or cannot transform samples if `transforms` is true.
     """
-    # `reading` holds arguments of `ingest_files` for data files, whose labels are read if `labeled` is set.
+    # `reading` contains arguments of `ingest_files` for data files. The labels of data files are read only if `labeled`
+    # is true.
     stores.model_contents(model)
     store = None if is_rows(features) else stores.open_features(features)
     if store is not None and reading:
         raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
-    fitted, contents = read_with_contents(model, dmo.load)  # imports scikit-learn, after invalid paths have failed
+    # Load the model only after the checks above, because `dmo.load` imports estimators.
+    fitted, contents = read_with_contents(model, dmo.load)
     check_use(fitted, model, transforms)
     if store is None:
         made = training_store(model, features, reading or {}) if labeled else None
@@ -87,7 +92,7 @@ def open_applied(
     chosen = chosen_split(store, split, default)
     views, _, _ = store.select(chosen, with_labels=False)
     used = {name: views[own] for name, own in known.items()}
-    index = next(iter(views.values())).index  # a bit mask if there are many samples
+    index = next(iter(views.values())).index  # Indices of many samples are stored as bits.
     columns = class_columns(fitted, store, model)
     return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 
@@ -95,24 +100,24 @@ def open_applied(
 def open_trial(
     model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
 ) -> Trial:
-    """Load a model to try, and the samples in which neighbors are searched."""
+    """Load a model for an interactive trial, and open the samples in which neighbors are searched."""
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (dmo.load(path), Extractor.load(path) if made_from_images(path) else None)
     )
     check_use(fitted, model)
     if extractor is not None:
-        extractor.specs()  # fail early if image features cannot be extracted
+        extractor.specs()  # Raise an error now if image features cannot be extracted.
     checked_top(top, fitted)
     known = _samples(model, features, note)
     trial = row_reader(model, fitted, None if known is None else known.store)
     trial = replace(trial, names=label_names(fitted), count=top, extractor=extractor, known=known, most=most)
     if known is not None:
-        _ = trial.places  # compute the embedding before the first request
+        _ = trial.places  # Compute the embedding of the samples before the first request.
     return trial
 
 
 def _samples(model: str, features: str | None, note: Callable[[str], None]) -> AppliedModel | None:
-    """Open the samples for neighbor search: `features`, or the local store recorded in the model."""
+    """Open the samples for the search for neighbors: `features`, or the training samples of the model."""
     if features is not None:
         return open_applied(model, features, None, ALL)
     if (named := named_store(model, note)) is not None:
@@ -126,9 +131,9 @@ def _samples(model: str, features: str | None, note: Callable[[str], None]) -> A
 def open_rows(
     model: str, fitted: Any, path: str, given: Mapping[str, Any] | None = None, labeled: bool = False
 ) -> stores.FeatureStore:
-    """Open data files as a feature store; dense arrays are read in place, other views (n x d) are held in memory.
+    """Open data files as a feature store; dense arrays are read in place, and other views are kept in memory.
 
-    `given` holds arguments of `ingest_files`. If `labeled` is set, labels are read by `given` or as in training.
+    `given` contains arguments of `ingest_files`. Labels are read only if `labeled` is true.
     """
     given, made = dict(given or {}), _features(model).get("options", {})
     files: Mapping[str, Any] = {"": path}
@@ -141,7 +146,7 @@ def open_rows(
     options = TableOptions(**{name: given[name] for name in _READING if name in given})
     reader = row_reader(model, fitted, options=options)
     reader = replace(reader, id=given.get("id", reader.id))
-    if len(files) > 1:  # do not open arrays that the model does not use
+    if len(files) > 1:  # Do not open arrays that the model does not use.
         files = {view: file for view, file in files.items() if view in reader.widths or ending_of(file) in FRAMES}
     asked = given.get("labels", made.get("labels")) if labeled else None
     others = [name for name in (given.get("split", made.get("split")),) if name and labeled]
@@ -159,7 +164,7 @@ def open_rows(
         ids=ids,
         sources={view: source for part in parts.values() for view, source in part.sources.items()},
     )
-    if labeled:  # models that are fitted on these samples record this information
+    if labeled:  # A model that is fitted on these samples is saved with this information.
         known = {view: schema.features for view, schema in reader.columns.items()}
         known |= {view: vocabulary.words for view, vocabulary in reader.texts.items()}
         schemas = {view: schema.to_dict() for view, schema in reader.columns.items()}
@@ -184,34 +189,37 @@ def open_rows(
 
 
 def training_store(model: str, path: str, given: Mapping[str, Any]) -> str | None:
-    """Return the store of the training samples if it was made from the files of `path` with the same labels."""
+    """Return the store of the training samples if it was created from the data files at `path`, otherwise None."""
     made = _features(model)
     known = {about.get("sha256") for about in made.get("files", {}).values()} - {None}
     files = read_description(path)["views"] if ending_of(path) == ".json" else {"": path}
-    own = fingerprints(files).values() if known else ()  # computing fingerprints reads the files
+    own = fingerprints(files).values() if known else ()  # Computing fingerprints is slow, because it reads the files.
     if not own or not all(about.get("sha256") in known for about in own):
         return None
     options = made.get("options", {})
     same = all(options.get(name) == value for name, value in given.items())
     store = named_store(model, log.warning) if same else None
     if store is None:
-        log.warning("%s learned samples of %s that cannot be excluded; the scores are too optimistic", model, path)
+        log.warning("%s was trained on samples of %s that cannot be excluded; scores are too optimistic", model, path)
     return store
 
 
 def _features(model: str) -> dict[str, Any]:
-    """Return the parameters of the feature store that a model was fitted on."""
+    """Return the parameters with which the training store of a model was created."""
     kept = (stores.describe(model)["provenance"].get("parameters") or {}).get("features") or {}
     return dict(kept.get("parameters") or {})
 
 
 def _names(labels: Any) -> list[str]:
-    """Return the names that may be label columns."""
+    """Return the names in the argument `labels` that can be columns of a table."""
     return [labels] if isinstance(labels, str) else list(labels) if isinstance(labels, list | tuple) else []
 
 
 def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, others: Sequence[str]) -> _Part:
-    """Open one data source, which has all views if it is `alone`; columns of labels and `others` are joined later."""
+    """Open one data source, which contains all views if `alone` is true.
+
+    Columns of labels and the columns `others` are joined with the tables of other sources later.
+    """
     source, ending = parse_source(path), ending_of(path)
     name = view or (Path(source.text).name if source.name is None else source.name)
     upload = Upload(name if name.endswith(ending) else f"{name}{ending}", Path(source.text))
@@ -242,7 +250,7 @@ def _opened(reader: Trial, view: str, path: Any, alone: bool, labels: Any, other
 
 
 def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels: Any) -> _Part:
-    """Open a source that is not a table of columns."""
+    """Open a data source that is not a table with named columns."""
     ending = ending_of(path)
     if ending not in (".arff", *SVMLIGHT) and (source.name is not None or ending != ".npz"):
         view, X = reader.view_of(upload), open_source(source)
@@ -260,7 +268,7 @@ def _of_arrays(reader: Trial, upload: Upload, path: Any, source: Source, labels:
 
 
 def _check_ids(path: Any, ids: Sequence[str] | None, shards: Sequence[tuple[str, int]]) -> None:
-    """Raise DataError if several rows have the same id; the message names the rows and shards."""
+    """Raise DataError if several rows have the same id."""
     if ids is None or len(set(ids)) == len(ids):
         return
     twice = Counter(ids).most_common(1)[0][0]
@@ -270,7 +278,10 @@ def _check_ids(path: Any, ids: Sequence[str] | None, shards: Sequence[tuple[str,
 
 
 def _numbers(reader: Trial, source: Source, others: Sequence[str]) -> list[str]:
-    """Return the columns of Parquet shards that can be streamed because the model uses one table of numbers only."""
+    """Return the Parquet columns that can be read in place; the list is empty if the table needs a conversion.
+
+    Only models of a single table of numbers can read their columns in place.
+    """
     schemas = list(reader.columns.values())
     if len(schemas) != 1 or source.ending not in PARQUET or source.name is not None:
         return []
@@ -290,7 +301,7 @@ def _joined(
     key: str | None,
     options: Mapping[str, Any],
 ) -> Samples:
-    """Put the rows of all parts in the order of the first part, and read the labels in the model's columns."""
+    """Put the rows of all data sources into the order of the first one, and read the labels in the model's order."""
     tables = {view or next(iter(part.views)): part.table for view, part in parts.items()}
     key = None if reader.options.row_names else key
     split = options.get("split") if any(options.get("split") in part.columns for part in parts.values()) else None
@@ -315,7 +326,7 @@ def _joined(
 
 
 def _found_labels(path: str, parts: Collection[_Part], asked: Any, is_given: bool) -> Any:
-    """Return the labels as an argument of `ingest_files`, or None if the files lack the recorded labels."""
+    """Return the argument `labels` of `ingest_files`, or None if the files lack the labels used in training."""
     names = _names(asked)
     columns = [name for part in parts for name in part.columns]
     there = bool(chosen_columns(columns, names)[0])
@@ -328,7 +339,7 @@ def _found_labels(path: str, parts: Collection[_Part], asked: Any, is_given: boo
 
 
 def _label_options(fitted: Any, reader: Trial, options: Mapping[str, Any]) -> LearnedLabels:
-    """Return the options of a label table, with the type and names that the model learned."""
+    """Return the options for reading labels, with the type and the names of the labels of the model."""
     kept: dict[str, Any] = {name: options[name] for name in _READING if name in options and name != "drop_columns"}
     decimals = {schema.decimal for schema in reader.columns.values()} - {"."}
     kept = {"decimal": next(iter(decimals), None), **kept}
@@ -341,14 +352,17 @@ def _label_options(fitted: Any, reader: Trial, options: Mapping[str, Any]) -> Le
 
 
 def _learned_names(fitted: Any) -> list[str] | None:
-    """Return the names of the learned labels or classes, or None if the columns were unnamed."""
+    """Return the names of the labels or classes of a model, or None if the labels had no names in training."""
     if getattr(fitted, "multilabel_", True) and getattr(fitted, "label_names_", None) is None:
         return None
     return label_names(fitted)
 
 
 def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_column: bool) -> Samples:
-    """Order label columns as in the model: labels without samples are 0, and classes unknown to the model come last."""
+    """Put label columns into the order of the model.
+
+    Labels that the samples lack become columns of zeros. Classes that the model does not know are appended.
+    """
     Y: Any = joined.labels
     names, known = joined.label_names, _learned_names(fitted)
     real = learned_values(fitted) or joined.real
@@ -367,7 +381,7 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
         names = [*known, *(extra if joined.classes else [])]
         unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
         Y = scipy.sparse.csr_array(Y) if scipy.sparse.issparse(Y) or lost else Y
-        if lost:  # append an empty column for labels without samples
+        if lost:  # Append an empty column for labels without samples.
             Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
         Y = Y[:, [place.get(name, len(place)) for name in names]]
         Y = unknown_rows(Y, unknown) if lost else Y

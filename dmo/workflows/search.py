@@ -1,4 +1,4 @@
-"""Search in an embedding space: nearest neighbors of a sample, and samples that match labels."""
+"""Search in an embedding for the nearest neighbors of a sample, and for samples that match labels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dmo.workflows.program import Session
 
 
 class Places:
-    """Samples in an embedding space (m x p), searched by cosine similarity of the centered rows."""
+    """Index of samples in an embedding, which is searched by the cosine similarity of centered rows."""
 
-    # A query is one float32 product with all directions. Its error is far below 1e-4, so rows within 1e-4 of the best
-    # are compared again in float64.
+    # A query first computes the similarities to all rows in float32, with an error far below 1e-4. For
+    # rows within 1e-4 of the best similarities, the similarity is computed again in float64.
 
     def __init__(self, Z: np.ndarray):
         self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)
@@ -32,14 +32,14 @@ class Places:
             self.directions[where] = self._seen(Z[where])
 
     def _seen(self, Z: np.ndarray) -> np.ndarray:
-        """Normalize centered rows to unit length, in float64; rows equal to the mean become 0."""
+        """Center rows and normalize them to unit length in float64; rows equal to the mean become 0."""
         found = np.asarray(Z, np.float64) - self.origin
         lengths = np.sqrt(np.einsum("...i,...i->...", found, found))[..., None]
         found /= np.where(lengths > 0, lengths, 1.0)
         return found
 
     def nearest(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows nearest to a query (p) and their cosine similarities."""
+        """Return the indices of the `count` rows nearest to a query, and their cosine similarities."""
         q, count = self._seen(query), min(count, len(self.rows))
         rough = self.directions @ q.astype(np.float32)
         near = np.flatnonzero(rough >= np.partition(rough, -count)[-count] - 1e-4)
@@ -49,31 +49,25 @@ class Places:
 
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
-    """Compute how well samples match several labels: the mean of the standardized scores of these labels.
-
-    scores (m, L) -> (m,)
-    """
-    # If scores are linear in the embedding, this ranks samples by an inner product with one direction, the sum of the
-    # directions of the labels.
+    """Compute how well samples match several labels, as the mean of the standardized scores of these labels."""
+    # If scores are linear in the embedding, this mean is an inner product with a single direction of the embedding, a
+    # weighted sum of the directions of the labels.
     asked = np.asarray(scores, dtype=np.float64)[:, list(labels)]
     spread = asked.std(axis=0)
     return ((asked - asked.mean(axis=0)) / np.where(spread > 0, spread, 1.0)).mean(axis=1)
 
 
 def best(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the largest values in descending order.
-
-    values (m,)
-    """
+    """Return the indices of the `count` largest values, largest first."""
     return np.argsort(-values, kind="stable")[:count]
 
 
 def labels_in_common(
     known: np.ndarray, Y: np.ndarray, queries: np.ndarray, truth: np.ndarray, count: int = 10
 ) -> float:
-    """Compute the mean Jaccard similarity between the labels of queries and their nearest samples.
+    """Compute the mean Jaccard index between the labels `truth` of queries and the labels of their nearest samples.
 
-    known (n, p); Y (n, L); queries (m, p); truth (m, L)
+    `known` and `queries` are embeddings, and `Y` contains the labels of the known samples.
     """
     found, places = [], Places(known)
     for query, labels in zip(queries, truth, strict=True):
@@ -83,10 +77,7 @@ def labels_in_common(
 
 
 def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
-    """Return the views of one sample of the store.
-
-    -> (1, d)
-    """
+    """Return the row of a sample in each view, as arrays of shape (1, d)."""
     known = applied.store.sample_ids
     ids = [str(i) for i in range(applied.store.n_samples)] if known is None else known
     if name not in ids:
@@ -97,15 +88,12 @@ def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
 
 
 def of_image(model: str, path: str) -> dict[str, Any]:
-    """Extract the features of an image file as for the model's training images.
-
-    -> (1, d)
-    """
+    """Extract the features of an image file as in training, as arrays of shape (1, d)."""
     return {view: row[None, :] for view, row in Extractor.load(model).describe(path).items()}
 
 
 def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedModel:
-    """Multiply the coordinates of each view by a weight and return the modified model."""
+    """Return a copy of a model in which the contribution of each view to the embedding is multiplied by a weight."""
     parts = getattr(applied.model, "expansions_", {})
     if not hasattr(applied.model, "transform") or set(parts) != set(applied.views) or len(parts) < 2:
         raise UserError(
@@ -126,11 +114,11 @@ def weighted(applied: AppliedModel, weights: Mapping[str, float]) -> AppliedMode
 
 
 Compute = Callable[[Mapping[str, Any]], np.ndarray]
-"""Function from views of m rows to an m x p array."""
+"""Function that computes one row per sample from the rows of all views."""
 
 
 def space(applied: AppliedModel) -> tuple[str, Compute]:
-    """Return the name and function of the search space; models without an embedding use label scores."""
+    """Return the name and the function of the space to search: the embedding, or label scores without an embedding."""
     if hasattr(applied.model, "transform"):
         return "embedding", applied.model.transform
     return "scores", applied.scores
@@ -139,9 +127,9 @@ def space(applied: AppliedModel) -> tuple[str, Compute]:
 def all_rows(
     run: Session, applied: AppliedModel, kind: str, compute: Compute, index: str | None, parents: Sequence[str]
 ) -> np.ndarray:
-    """Compute rows of all samples, or read them from the result store `index` of this model and these samples.
+    """Compute one row per sample, or read the rows from the result store `index` if it has the same inputs.
 
-    -> (m, p)
+    If `index` is missing or has other inputs, it is written.
     """
     if index is None:
         return rows_of(applied, compute, f"{kind} of samples")
@@ -158,10 +146,7 @@ def all_rows(
 
 
 def found_rows(applied: AppliedModel, rows: np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """Return the search results with ids, values and labels.
-
-    rows, values (k,)
-    """
+    """Describe the samples at the indices `rows` by their ids, search values and labels, for the JSON output."""
     ids, names = applied.ids, applied.store.label_names
     found = []
     for i, value in zip(rows, values, strict=True):

@@ -1,4 +1,4 @@
-"""Inspect a data source: its shards, arrays and columns, and whether it is read in place."""
+"""Description of data sources, such as files and folders of shards, for `dmo info`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmo.formats.tables import ending_of
 
 
 def describe_source(path: str) -> dict[str, Any]:
-    """Return the shards, arrays and columns of a data source, and whether it is read in place."""
+    """Describe the shards, arrays and columns of a data source, and whether it can be read in place."""
     source = parse_source(path)
     if source.ending == ".json":
         return _described(path)
@@ -49,7 +49,7 @@ def describe_source(path: str) -> dict[str, Any]:
 
 
 def _described(path: str) -> dict[str, Any]:
-    """Return the sources of all views of a JSON description."""
+    """Describe the data sources of all views in a JSON description."""
     files = {view: by_split(spec) for view, spec in read_description(path)["views"].items()}
     parts = {view: [describe_source(spec) for spec in own.values()] for view, own in files.items()}
     return {

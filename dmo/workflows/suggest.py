@@ -1,4 +1,4 @@
-"""Active learning: suggest samples for annotation tools, and update a model with the answers of annotators."""
+"""Active learning: selection of samples for annotators, and update of a model with their answers."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from dmo.workflows.trial import row_names
 KINDS = ("uncertain", "wrong", "different")
 _DOUBTS = 0.5
 HELD_OUT = ("test", "val", "valid", "validation", "dev")
-"""Splits reserved for evaluation; their samples are not suggested, because `dmo update` would train on the answers."""
+"""Names of splits for evaluation, whose samples are not suggested because `dmo update` would train on the answers."""
 _SAMPLE = ("sample", "filepath", "image", "file", "id")
-"""Possible columns of the sample name, in order of preference; in Label Studio exports, "id" identifies the task."""
+"""Possible names of the column with sample names, most reliable first. In exports of Label Studio, "id" is the task."""
 _LABELS = ("labels", "label", "choice")
-"""Possible columns of the labels; templates of Label Studio use the tag "choice"."""
+"""Possible names of the column with labels. Templates of Label Studio use "choice"."""
 _JSON = ("{", "[{")
-"""First characters of a cell in which Label Studio writes several choices."""
+"""First characters of cells in which Label Studio writes several choices as JSON."""
 _TASK = "annotation_id"
-"""Key that Label Studio adds to tasks in JSON-MIN and CSV exports."""
+"""Key by which tasks in JSON-MIN and CSV exports of Label Studio are recognized."""
 _NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
 """Types of Label Studio results that do not contain labels."""
 _SUGGESTED = "suggested"
-"""Column in which `dmo suggest` repeats its labels, so that answers can be distinguished from suggestions."""
+"""Name of the column in which `dmo suggest` repeats its labels, by which unchanged suggestions are recognized."""
 _OURS = (_SUGGESTED, "doubts")
-"""Columns written by `dmo suggest` that are not answers."""
+"""Names of columns that `dmo suggest` writes and that do not contain answers."""
 _ANSWERS = "answers"
 _WHOLE = "whole_split"
 
@@ -66,7 +66,7 @@ _WHOLE = "whole_split"
 def open_suggested(
     model: str, features: str, split: str | None, reading: Mapping[str, Any] | None = None
 ) -> AppliedModel:
-    """Load a model and the samples that may be suggested: from `split`, by default all outside held-out splits."""
+    """Load a model and open the samples that can be suggested, by default all except samples for evaluation."""
     applied = open_applied(model, features, split, ALL, reading=reading, labeled=True)
     if split is not None or applied.store.split is None:
         return applied
@@ -84,13 +84,13 @@ def suggestions(
     kinds: Sequence[str] = KINDS,
     answers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """List the samples most in need of a label or a check, for each kind in descending order of value."""
-    # "uncertain": unlabeled samples with the largest expected number of wrong decisions, sum_l min(p_l, 1 - p_l).
-    # "wrong": labeled samples with the largest contradiction to out-of-fold probabilities, max_l |y_l - p_l|.
-    # "different": unlabeled samples that are farthest, in the embedding or in the probabilities, from the labeled
-    # samples and from previously suggested ones. Samples with answers count as labeled and are not listed again.
-    from dmo.decide.out_of_fold import out_of_fold_scores  # scikit-learn adds 2 s to `dmo suggest --help`
-    from dmo.inputs import Data  # as the line above
+    """Select the samples that should be labeled or checked, for each kind of suggestion in descending order."""
+    # "uncertain" selects unlabeled samples with the largest expected number of wrong labels, sum_l min(p_l, 1 - p_l).
+    # "wrong" selects labeled samples that differ most from out-of-fold probabilities, by max_l |y_l - p_l|. "different"
+    # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
+    # samples selected before. Samples with answers are treated as labeled and are not selected again.
+    from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
+    from dmo.inputs import Data  # Import lazily, because importing scikit-learn takes 2 s.
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -140,7 +140,10 @@ def suggestions(
 
 
 def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and distances: repeatedly choose the row farthest from `known` and from the rows chosen before."""
+    """Select the rows of `new` that are farthest from `known` and from the rows selected before.
+
+    Return the indices of these rows and their distances.
+    """
     if len(known):
         from sklearn.metrics import pairwise_distances_argmin_min
 
@@ -158,7 +161,7 @@ def _farthest(new: np.ndarray, known: np.ndarray, count: int) -> tuple[np.ndarra
 
 
 def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) -> str:
-    """Format suggestions as Label Studio tasks, with predicted labels for a `Choices` tag named "labels"."""
+    """Format suggestions as tasks of Label Studio with predicted labels."""
     tasks = []
     for entry in found:
         choice = {"from_name": "labels", "to_name": "image", "type": "choices", "value": {"choices": entry["labels"]}}
@@ -169,12 +172,12 @@ def as_label_studio(found: Sequence[dict[str, Any]], prefix: str, version: str) 
 
 
 def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
-    """Format suggestions as CSV with a column `filepath`, as read by FiftyOne's CSVDataset."""
-    # The column `suggested` repeats the labels: `dmo update` rejects the table until somebody has changed a label.
+    """Format suggestions as a CSV table that `CSVDataset` of FiftyOne can read."""
+    # The column `suggested` repeats the predicted labels. `dmo update` rejects a table in which no label was changed.
     # Labels that contain a separator are written as {"choices": labels}.
     #
-    # Cells that a spreadsheet would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`. A path
-    # must remain valid, so it is prefixed by "./" instead.
+    # Cells that a spreadsheet would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`. Paths must
+    # remain valid and are therefore prefixed by "./" instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
         path = prefix + entry["sample"]
@@ -185,13 +188,16 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
 
 
 def _cell(labels: Sequence[str]) -> str:
-    """Join labels to the text of a cell that this module can read again."""
+    """Format labels as the text of a cell, from which `read_answers` restores the labels."""
     plain = not any(set(SEPARATORS) & set(label) or label.startswith(_JSON) for label in labels)
     return guarded(";".join(labels)) if plain else json.dumps({"choices": list(labels)})
 
 
 def read_answers(path: str | Path, known: Collection[str] = (), separator: str | None = None) -> dict[str, list[str]]:
-    """Read the answers of annotators; a cell that equals one of the `known` labels is not split at separators."""
+    """Read the answers of annotators, by sample name, from a JSON or CSV file.
+
+    Cells that are equal to one of the `known` labels are not split at separators.
+    """
     try:
         text = existing(path).read_text(encoding="utf-8-sig")
         if str(path).lower().endswith(".csv"):
@@ -209,7 +215,7 @@ def read_answers(path: str | Path, known: Collection[str] = (), separator: str |
 
 
 def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """Collect one answer per sample; raise UserError for contradicting answers."""
+    """Collect one answer per sample; raise UserError if a sample has different answers."""
     found: dict[str, list[str]] = {}
     for sample, labels in answers:
         if set(found.setdefault(sample, labels)) != set(labels):
@@ -218,7 +224,7 @@ def one_answer_each(answers: Iterable[tuple[str, list[str]]]) -> dict[str, list[
 
 
 def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object and raise UserError if a name occurs twice."""
+    """Create a dictionary from the pairs of a JSON object; raise UserError if a name occurs twice."""
     if len(found := dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         raise UserError(f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object")
@@ -251,7 +257,7 @@ def _of_table(text: str, known: Collection[str], separator: str | None) -> Itera
 def _of_columns(
     records: Mapping[str, Mapping[str, str]], head: Sequence[str], known: Collection[str], separator: str | None
 ) -> Iterable[tuple[str, list[str]]]:
-    """Read answers of a plain table with one column of labels, classes or label lists, or with 0/1 columns."""
+    """Read the answers in a table with one column of labels or label lists, or with 0/1 columns of labels."""
     import pandas as pd
 
     named = [name for name in head if name in _LABELS]
@@ -267,7 +273,7 @@ def _of_columns(
 
 
 def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterable[tuple[str, list[str]]]:
-    """Read answers of records from Label Studio or a table; exactly one field must hold the labels."""
+    """Read the answers in records from Label Studio or from a table; exactly one field must contain labels."""
     named = dict.fromkeys(
         name
         for record in records.values()
@@ -280,7 +286,7 @@ def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterabl
         name, theirs = next(iter(named)), _TASK in record
         if name not in record and not theirs:
             raise UserError(f"{where} has no {name!r}")
-        given = record.get(name, [])  # Label Studio omits the tag if an annotator submitted nothing
+        given = record.get(name, [])  # Label Studio omits empty answers.
         if isinstance(given, str):
             given = [given] if theirs and not given.startswith(_JSON) else _parsed(unguarded(given))
         yield _sample(record, where, _SAMPLE[:-1] if theirs else _SAMPLE), _labels(given, where)
@@ -301,7 +307,7 @@ def _are_choices(value: Any) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """Parse a cell: {"choices": labels}, as Label Studio writes several labels, or labels separated by ";"."""
+    """Parse the labels in a cell, which are written as JSON by Label Studio, or separated by ";"."""
     if text.startswith(_JSON):
         try:
             return json.loads(text)
@@ -311,7 +317,7 @@ def _parsed(text: str) -> Any:
 
 
 def _labels(given: Any, where: str) -> list[str]:
-    """Convert a list of labels, or {"choices": labels}, to label names."""
+    """Convert a label, a list of labels, or {"choices": labels} to a list of label names."""
     if isinstance(given, Mapping) and "choices" in given:
         given = given["choices"]
     parts = given if isinstance(given, list) else [given]
@@ -325,7 +331,7 @@ def _labels(given: Any, where: str) -> list[str]:
 
 
 def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
-    """Read answers from Label Studio tasks, in the JSON or JSON-MIN format."""
+    """Read the answers in tasks of Label Studio, in the format JSON or JSON-MIN."""
     for number, task in enumerate(tasks):
         if not isinstance(task, Mapping):
             raise UserError(f"entry {number} is {json.dumps(task)[:60]}, expected a task")
@@ -348,7 +354,10 @@ def _of_tasks(tasks: Sequence[Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
-    """Read answers from FiftyOne: class numbers, names, or lists of either, by image; null for an unknown class."""
+    """Read the answers in an export of FiftyOne, which maps images to class indices, class names or lists of them.
+
+    Images with the value null have no answer.
+    """
     if not isinstance(found.get("labels"), Mapping):
         raise UserError(f"it has {', '.join(found) or 'nothing'}, expected FiftyOne's classes and labels")
     classes = found.get("classes") or []
@@ -363,7 +372,7 @@ def _of_images(found: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:
 
 
 def kept_answers(model: str) -> dict[str, list[str]]:
-    """Return the answers that a model has been updated with so far."""
+    """Return the answers of annotators with which a model has been updated so far, by sample."""
     return dict(_parameters(model).get(_ANSWERS, {}))
 
 
@@ -372,7 +381,7 @@ def _parameters(model: str) -> dict[str, Any]:
 
 
 def names_of(applied: AppliedModel) -> list[str]:
-    """Return the label names shown to annotators: the model's, or the store's if the model's labels are unnamed."""
+    """Return the label names of the model, or those of the store if the labels of the model have no names."""
     if learned_values(applied.model):
         cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
         raise UserError(f"the model learned real targets, and answers are labels; {cure}")
@@ -382,19 +391,16 @@ def names_of(applied: AppliedModel) -> list[str]:
 
 
 def labeled_rows(Y: np.ndarray) -> np.ndarray:
-    """Return a mask of the samples with labels.
+    """Return a mask of the samples with known labels.
 
-    Y (n, L) -> (n,)
+    If no value is missing (NaN), samples without positive labels are treated as unlabeled.
     """
     known = ~np.isnan(Y)
     return np.asarray(Y.any(axis=1) if known.all() else known.any(axis=1))
 
 
 def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Sequence[str]) -> np.ndarray:
-    """Replace labels by answers.
-
-    Y (n, L) -> (n, L)
-    """
+    """Return a copy of the label matrix in which the rows with answers are replaced by the answers."""
     out, column = Y.copy(), {name: label for label, name in enumerate(names)}
     for row, labels in answers.items():
         out[row] = 0
@@ -414,14 +420,15 @@ def update(
     overwrite: bool = False,
     new: str | None = None,
 ) -> dict[str, Any]:
-    """Update a model with answers: an incremental model learns from the answers, any other model is fitted again."""
-    # Samples of `new`, a table or a folder, that have answers but are not in the store are added to a copy of it.
-    # A refit uses the training samples of the old model and all samples with an answer, now or before, whose labels are
-    # replaced by the answers. The old training samples are the samples of its split with a known label; if a model does
-    # not record its split, `labeled_rows` selects them. The new model records all answers.
-    from sklearn.base import clone  # imported here because `dmo update --help` does not need estimators
+    """Update a model with answers of annotators, by an incremental fit if possible and otherwise by a new fit."""
+    # The argument `new` is a table or a folder of new samples. New samples with answers are added to a copy of the
+    # feature store. A new fit uses the training samples of the old model and all samples with current or earlier
+    # answers, which replace the labels. The training samples of the old model are the samples of its split with known
+    # labels. If the model was saved without its split, they are selected by `labeled_rows`. The new model is saved with
+    # all answers.
+    from sklearn.base import clone  # Import lazily, because `dmo update --help` needs no estimators.
 
-    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # as the line above
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import estimators lazily.
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -441,9 +448,9 @@ def update(
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
-    # `dmo fit` uses all samples of its split: a sample without labels is a known negative for every label
+    # `dmo fit` uses all samples of its split, so that samples without labels are negative samples of all labels.
     whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
-    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # the added samples are at the end
+    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # The new samples are the last rows.
     there = ~np.isnan(Y).all(axis=1)
     own = there if whole else labeled_rows(Y)
     if part is not None:
@@ -463,7 +470,8 @@ def update(
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
-        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":  # the refit uses column numbers
+        # In a label matrix, the hierarchy must refer to columns.
+        if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":
             set_hierarchy_by_column(fitted, names)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
     before_after += [] if judge is None else [judge(fitted)]
@@ -471,7 +479,7 @@ def update(
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     taught = rows if earlier is not None else np.union1d(rows, [*np.flatnonzero(own), *learned]).astype(int)
     places = [(applied, taught)]
-    if new is not None:  # also record the samples under the keys of the original store, which may have no ids
+    if new is not None:  # Keys can depend on the store, so that keys of the original store are saved as well.
         places.append((source, taught[taught < source.n]))
     found_keys = (sample_keys(one.store, one.some(some)) for one, some in places)
     keys = joined_keys(earlier if goes_on else None, *found_keys)
@@ -482,8 +490,8 @@ def update(
 
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
-    """Return a function that evaluates a model on test samples that are not `seen`, or None if there are none."""
-    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # as in `update`
+    """Return a function that evaluates a model on test samples without the rows `seen`, or None if none remain."""
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import estimators lazily.
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
@@ -494,7 +502,7 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     def measured(model: Any) -> dict[str, Any]:
         decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
         scores, sets = rows_on_disk(some.n, decided)
-        if scores.shape[1] != Y.shape[1]:  # the refit lost a class because no sample has it any more
+        if scores.shape[1] != Y.shape[1]:  # The new model lacks a class that no longer occurs.
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
         return found | accuracy(applied.store, sets, found)
@@ -512,7 +520,10 @@ def _grown(
     path: str,
     overwrite: bool,
 ) -> str:
-    """Write a store with the samples of another and the answered samples of a table or folder; return its path."""
+    """Write a copy of a feature store that also contains the new samples with answers; return the path of the copy.
+
+    `new` is a table or an image folder.
+    """
     old, extractor, views, ids = applied.store, None, dict[str, Any](), list[str]()
     if is_image_folder(new) and made_from_images(model):
         extractor, ids = Extractor.load(model), list(find_images(new)[0])
@@ -525,7 +536,7 @@ def _grown(
     known, there = _finder(applied.ids), _finder(ids)
     index = np.unique([row for name in answers if known(name) is None and (row := there(name)) is not None]).astype(int)
     count, labels, attributes = len(index), old.labels, dict(old.attributes)
-    assert labels is not None  # guaranteed because answers are labels
+    assert labels is not None  # The model was fitted on labels.
     if "folder" in attributes:
         attributes["folder"] = stores.relative_path(path, old.folder.absolute(attributes["folder"]))
     infos, sources, present = dict[str, stores.ViewSpec](), dict[str, Any](), dict[str, np.ndarray]()
@@ -559,7 +570,7 @@ def _grown(
 
 
 def _unknown(labels: Any, count: int) -> Any:
-    """Return labels of `count` samples that are all unknown, in the same format as other labels."""
+    """Create missing labels (NaN) for `count` samples, in the same format as the matrix `labels`."""
     found = np.full((count, labels.shape[1]), np.nan)
     return scipy.sparse.csr_array(found) if scipy.sparse.issparse(labels) else found
 
@@ -567,7 +578,7 @@ def _unknown(labels: Any, count: int) -> Any:
 def _counted(
     answers: Mapping[int, Sequence[str]], before: Mapping[int, Sequence[str]], Y: np.ndarray, names: Sequence[str]
 ) -> dict[str, int]:
-    """Count answers to unlabeled samples, answers that change known labels, and answers without labels."""
+    """Count the answers for unlabeled samples, the answers that change labels, and the answers without labels."""
     labeled, now = labeled_rows(Y), with_answers(Y, before, names)
     known = {
         row: {names[int(label)] for label in np.flatnonzero(now[row] == 1)}
@@ -582,7 +593,7 @@ def _counted(
 
 
 def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
-    """Convert labels to the form of target that the model was fitted on."""
+    """Convert a label matrix to the target format on which the model was fitted."""
     if model.multilabel_:
         return Y
     several = np.flatnonzero(Y.sum(axis=1) != 1)
@@ -596,7 +607,7 @@ def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
 
 
 def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: str) -> dict[int, Sequence[str]]:
-    """Map row numbers to the labels of their answers."""
+    """Map row indices of samples to the labels in their answers."""
     find, found = _finder(ids), dict[int, Sequence[str]]()
     for sample, labels in answers.items():
         if (row := find(sample)) is None:
@@ -610,7 +621,7 @@ def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: 
 
 
 def _finder(ids: Sequence[str]) -> Callable[[str], int | None]:
-    """Return a function that finds a row by sample id, or by a path or URL that ends with the id or its stem."""
+    """Return a function that maps a sample id, or a path or URL that ends with it, to a row index."""
     place = {sample: row for row, sample in enumerate(ids)}
     stems: dict[str, list[int]] = {}
     for sample, row in place.items():

@@ -1,4 +1,4 @@
-"""Tables of samples in CSV and Parquet files, written block by block and renamed only when complete."""
+"""Output of predictions to CSV and Parquet files, which appear under their names only when they are complete."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dmo.stores.temporary import new_file, rows_on_disk
 
 OTHER_CSV = "pass --overwrite to replace it, or choose another path"
 FORMATS = (".csv", ".parquet", ".zarr")
-"""File name extensions of outputs; each selects a format."""
+"""File name extensions of outputs, which select the format."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
-_BLOCK, _GROUP = 1024, 1 << 25  # samples per piece of text; bytes per row group
+_BLOCK, _GROUP = 1024, 1 << 25  # Number of samples per piece of text, and size of a Parquet row group in bytes.
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """Rows of a table: sample ids, label numbers (m x k, -1 for none), and numeric columns (m x c)."""
+    """Rows of a table: sample ids, label indices padded with -1, and numeric columns."""
 
     samples: Sequence[str]
     labels: np.ndarray
@@ -35,16 +35,16 @@ class TableRows:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Columns of a table: label names (None without a column of labels) and names of numeric columns."""
+    """Names of all labels and of the numeric columns of a table; `labels` is None for tables without labels."""
 
     labels: Sequence[str] | None
     numbers: Sequence[str]
-    dtype: str = "float32"  # type of the numeric columns in Parquet
-    vector: str | None = None  # name of a Parquet column that combines all numbers of a sample
+    dtype: str = "float32"  # Data type of the numeric columns in Parquet files.
+    vector: str | None = None  # Name of a Parquet column that contains all numbers of a sample as a list.
 
 
 def output_format(path: str, known: Sequence[str] = FORMATS) -> str:
-    """Return the file name extension of an output; raise UserError if it does not select a known format."""
+    """Return the file name extension of an output; raise UserError for unknown extensions."""
     ending = Path(path).suffix.lower()
     if ending not in known:
         got = f"ends in {ending!r}" if ending else "has no ending"
@@ -55,7 +55,7 @@ def output_format(path: str, known: Sequence[str] = FORMATS) -> str:
 def write_table(
     path: str, columns: TableColumns, n: int, blocks: Iterable[tuple[slice, TableRows]], overwrite: bool
 ) -> None:
-    """Write a table of n samples from blocks in order."""
+    """Write a table of n samples from consecutive blocks of rows."""
     if output_format(path) == ".parquet":
         _write_parquet(path, columns, (rows for _, rows in blocks))
     else:
@@ -67,7 +67,7 @@ def write_table(
 def _csv_pieces(
     columns: TableColumns, n: int, blocks: Iterable[tuple[slice, TableRows]], folder: Path
 ) -> Iterator[str]:
-    """Store all rows on disk until the maximum number of labels per sample is known, then yield the text."""
+    """Yield the text of a CSV table, whose number of columns is known only after all blocks have been read."""
     samples: list[Sequence[str]] = []
     smallest = np.min_scalar_type(-1 - len(columns.labels or ()))  # type: ignore[operator]
 
@@ -127,22 +127,22 @@ def _write_parquet(path: str, columns: TableColumns, blocks: Iterable[TableRows]
 def as_csv(
     samples: Sequence[str], words: Sequence[Sequence[str]], end: str, names: Sequence[str], numbers: np.ndarray
 ) -> str:
-    """Format samples with their labels and numeric columns as CSV text."""
+    """Format sample names, their labels and numeric columns as CSV text."""
     count = max(map(len, words), default=0)
     return csv_head(count, names, end) + csv_rows(samples, words, count, end, numbers)
 
 
 def csv_head(count: int, names: Sequence[str], end: str) -> str:
-    """Return the header of a table with `count` label columns and named numeric columns."""
+    """Format the header of a CSV table with `count` label columns and named numeric columns."""
     cells = ["sample", *(f"label {i + 1}" for i in range(count)), *map(guarded, names)]
     return csv_text([cells], end, quoting=csv.QUOTE_ALL)
 
 
 def csv_rows(samples: Sequence[str], words: Sequence[Sequence[str]], count: int, end: str, numbers: np.ndarray) -> str:
-    """Return the rows of a table with `count` label columns."""
-    # Spreadsheets evaluate cells that begin with = + - or @ as formulas, and labels come from untrusted sources. As
-    # OWASP advises, all cells are quoted, and cells with such a first character are prefixed by an apostrophe. So are
-    # cells that begin with an apostrophe: a reader can always remove one apostrophe to restore the original text.
+    """Format rows of a CSV table with `count` label columns and numeric columns."""
+    # Spreadsheets evaluate cells that begin with = + - or @ as formulas, and labels can come from untrusted sources. As
+    # OWASP recommends, all cells are quoted, and cells with such a first character get an apostrophe as a prefix. Cells
+    # that begin with an apostrophe get a second one, so that readers can restore the original text unambiguously.
     form = ',"%.6g"' * numbers.shape[1] + end
     lines = []
     for sample, row, values in zip(samples, words, numbers.tolist(), strict=True):
@@ -152,14 +152,14 @@ def csv_rows(samples: Sequence[str], words: Sequence[Sequence[str]], count: int,
 
 
 def csv_text(lines: Iterable[Sequence[object]], end: str = "\n", quoting: Any = csv.QUOTE_MINIMAL) -> str:
-    """Format rows of cells as CSV text."""
+    """Format rows of cells as CSV text with line endings `end`."""
     text = StringIO()
     csv.writer(text, lineterminator=end, quoting=quoting).writerows(lines)
     return text.getvalue()
 
 
 def guarded(cell: str) -> str:
-    """Escape a cell so that spreadsheets and terminals do not interpret it, see `csv_rows`."""
+    """Escape a cell so that spreadsheets do not evaluate it and terminals do not execute control characters."""
     cell = visible(cell)
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
@@ -170,20 +170,17 @@ def unguarded(cell: str) -> str:
 
 
 def label_words(numbers: np.ndarray, names: Sequence[str]) -> list[list[str]]:
-    """Convert label numbers to label names; -1 marks an empty cell.
-
-    numbers (m, k)
-    """
+    """Convert rows of label indices, in which -1 marks an empty cell, to label names."""
     return [[names[label] for label in row if label >= 0] for row in numbers.tolist()]
 
 
 def chances(names: Sequence[str]) -> list[str]:
-    """Return the names of probability columns."""
+    """Return the names of the probability columns of labels."""
     return [f"probability of {name}" for name in names]
 
 
 def write_text(path: Path, pieces: Iterable[str], overwrite: bool) -> None:
-    """Write pieces of text; keep an existing file with the same text, and replace other files only with `overwrite`."""
+    """Write a text file from pieces of text; without `overwrite`, an existing file with other text raises an error."""
     if path.exists() and not overwrite:
         with open(existing(path), "rb") as file:
             same = all(file.read(len(part)) == part for part in map(str.encode, pieces)) and not file.read(1)

@@ -1,4 +1,4 @@
-"""Interactive trial of a fitted model on uploaded images or tables: labels, nearest neighbors and corrections."""
+"""Interactive trial of a fitted model on uploaded images or tables, for `dmo serve`."""
 
 from __future__ import annotations
 
@@ -40,52 +40,52 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ENDINGS = (*FRAMES, ".npy", ".npz", ".arff", *SVMLIGHT)
-"""File name extensions of uploads; compressed files are excluded because they may be decompression bombs."""
+"""File name extensions of uploads, without compressed files, which can be decompression bombs."""
 IDS = ("id", "document", *NAMES)
-"""Names of columns with sample ids, compared without case."""
+"""Possible names of columns with sample ids, in lower case."""
 _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
-"""Memory for reading in bytes (pyarrow reserves a gigabyte of addresses before it uses any), assumed number of copies
-of the rows, and maximum number of columns that the model does not use."""
+"""Memory limit for reading files in bytes, number of copies of the rows that are added to this limit, and maximum
+number of columns that the model does not use. PyArrow alone reserves 1 GiB of addresses."""
 _SMALL = 1 << 16
-"""Maximum size in bytes of text files read in the main process, which is safe and ten times faster for small files."""
+"""Maximum size in bytes of text files that are read in the main process, which is ten times faster for small files."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
-"""Neighbors and labels shown per sample; maximum side of a thumbnail in pixels."""
+"""Number of neighbors and number of labels that are shown per sample, and side length of a thumbnail in pixels."""
 log = logging.getLogger("dmo")
 
 Read = tuple[dict[str, Any], list[str] | None, list[str]]
-"""Views, sample ids (None if the files have none), and notes."""
+"""Contents of files: the views, the sample ids (None if there are none), and notes."""
 _File = tuple[dict[str, Any], list[str] | None]
-"""Views of a file, and sample ids (None if the file has none)."""
+"""Contents of a file: the views, and the sample ids (None if there are none)."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """Uploaded file."""
+    """File that a user uploaded."""
 
-    name: str  # name given by the user; only its extension and a view name in it are used
-    path: Path  # location of the content
+    name: str  # Name of the file on the computer of the user, from which only the extension and a view name are used.
+    path: Path  # Path of a temporary file with the contents.
 
     @property
     def view(self) -> str:
-        """File name without extension."""
+        """Name of the file without its extension, which can be the name of a view."""
         return Path(self.name).name.partition(".")[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Model to try, created by `dmo.workflows.rows.open_trial`."""
+    """Model that is tried on uploaded files, created by `dmo.workflows.rows.open_trial`."""
 
-    model: Any  # fitted model that scores labels or predicts regression targets
-    names: list[str]  # names of the L labels
-    count: int | None  # number of labels per sample; None: the labels chosen by `predict`
-    extractor: Extractor | None  # extracts image features as in training; None for other models
-    columns: Mapping[str, Schema]  # columns of each view, if their names are known
-    texts: Mapping[str, TextVocabulary]  # vocabularies of views made from documents
-    known: AppliedModel | None  # samples to search for neighbors
-    most: int  # maximum number of rows per file
-    id: str | None = None  # column with the ids of the training samples
-    options: TableOptions = field(default_factory=TableOptions)  # how tables are read
-    notes: list[str] = field(default_factory=list)  # notes from reading the last files
+    model: Any  # Fitted model that predicts labels or regression targets.
+    names: list[str]  # Names of the labels.
+    count: int | None  # Number of labels per sample; None stands for the label sets that the model predicts.
+    extractor: Extractor | None  # Extractor of image features, or None for models that were not fitted on images.
+    columns: Mapping[str, Schema]  # Table columns of each view whose column names are known.
+    texts: Mapping[str, TextVocabulary]  # Vocabularies of views of documents.
+    known: AppliedModel | None  # Samples in which neighbors are searched.
+    most: int  # Maximum number of rows in a file.
+    id: str | None = None  # Name of the column with sample ids in the training data.
+    options: TableOptions = field(default_factory=TableOptions)  # Options for reading tables.
+    notes: list[str] = field(default_factory=list)  # Notes about the files that were read last.
 
     @property
     def widths(self) -> dict[str, int]:
@@ -94,12 +94,12 @@ class Trial:
 
     @cached_property
     def places(self) -> Places:
-        """Known samples in the embedding, for neighbor search."""
+        """Index of the embedding of the known samples, in which neighbors are searched."""
         assert self.known is not None
         return Places(rows_of(self.known, space(self.known)[1], "place samples"))
 
     def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """Extract image features as in training and return the answers of the model."""
+        """Predict the labels of uploaded images, whose features are extracted as in training."""
         if self.extractor is None:
             raise UserError(
                 f"the model was not fitted on images; pass rows of its views ({', '.join(self.widths)}), such as CSV"
@@ -110,7 +110,7 @@ class Trial:
         return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
 
     def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
-        """Read samples from one file for all views or one file per view, and return the answers of the model."""
+        """Predict the labels of uploaded rows, in one file for all views or in one file per view."""
         small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
         views, ids, self.notes[:] = (
             self.read_all(uploads) if small or seconds is None else self._apart(uploads, seconds)
@@ -125,7 +125,7 @@ class Trial:
         return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
-        """Call `read_all` in a separate process with limited memory, which is killed after `seconds`."""
+        """Call `read_all` in a separate process with limited memory and a time limit of `seconds`."""
         context = readers()
         fitted = SimpleNamespace(view_widths_=self.widths)
         reader = Trial(fitted, [], None, None, self.columns, self.texts, None, self.most, self.id, self.options)
@@ -151,7 +151,7 @@ class Trial:
         return found
 
     def read_all(self, uploads: Sequence[Upload]) -> Read:
-        """Read all files and return their views, the sample ids if a file has ids, and notes."""
+        """Read the views in all files, the sample ids in the first file with ids, and notes."""
         self.notes.clear()
         views: dict[str, Any] = {}
         ids: list[str] | None = None
@@ -174,7 +174,7 @@ class Trial:
         answers = []
         for i, name in enumerate(ids):
             labels: list[dict[str, Any]]
-            if given is None:  # round to the same digits as `dmo annotate --csv`
+            if given is None:  # Round to the same digits as `dmo annotate --csv`.
                 labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
             else:
                 order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
@@ -187,7 +187,7 @@ class Trial:
 
     @property
     def kind(self) -> str:
-        """Kind of the values shown with labels: "probabilities", "scores", or "numbers" for regression targets."""
+        """Kind of the values of labels: "probabilities", "scores", or "numbers" for regression targets."""
         if learned_values(self.model):
             return "numbers"
         return "scores" if self.model.decoding_ is None else "probabilities"
@@ -203,7 +203,7 @@ class Trial:
         return found
 
     def thumbnail(self, row: int) -> bytes | None:
-        """Draw a thumbnail of a known sample as JPEG; None if it has no image."""
+        """Create a JPEG thumbnail of a known sample, or return None if the sample has no image."""
         if self.known is None or not 0 <= row < self.known.n:
             return None
         image = stored_image(self.known.store, self.known.ids[row])
@@ -216,7 +216,7 @@ class Trial:
         return buffer.getvalue()
 
     def _read(self, upload: Upload, alone: bool = True) -> _File:
-        """Read the views of a file, and its sample ids if it has any; a file that is `alone` contains all views."""
+        """Read the views and the sample ids of a file, which contains all views if `alone` is true."""
         ending = suffix(upload.name)
         if upload.path.is_dir():
             table = self._frame(upload) if folder_shards(upload.path) else documents(upload.path)
@@ -258,7 +258,7 @@ class Trial:
         self.notes.extend(note.replace(str(upload.path), upload.name) for note in notes)
 
     def view_of(self, upload: Upload) -> str:
-        """Return the view that a file contains: the view of the same name, or the only one."""
+        """Return the view that a file contains: the view with the name of the file, or the only view of the model."""
         if upload.view in self.widths:
             return upload.view
         if len(self.widths) > 1:
@@ -266,7 +266,7 @@ class Trial:
         return next(iter(self.widths))
 
     def _checked(self, upload: Upload, view: str, source: Any) -> Any:
-        """Check the shape of a view before reading it, because a small file may unpack to a large array."""
+        """Read a view after validating its shape, because a small file can contain a large array."""
         if len(source.shape) != 2 or np.dtype(source.dtype).kind not in "buif":
             raise UserError(f"{upload.name} holds {source.dtype} of shape {source.shape}, expected rows of numbers")
         n, d = source.shape
@@ -278,7 +278,7 @@ class Trial:
         if d == width:
             return X
         X = scipy.sparse.csr_array(X, copy=True)
-        X.resize(n, width)  # sparse text files omit trailing columns that are 0
+        X.resize(n, width)  # Sparse text files can lack trailing columns of zeros.
         return X
 
     def _check_rows(self, upload: Upload, n: int) -> None:
@@ -288,7 +288,7 @@ class Trial:
     def of_table(
         self, upload: Upload, table: pd.DataFrame, alone: bool, unread: Mapping[str, Rows] | None = None
     ) -> _File:
-        """Extract views from a table by column names; the order and additional columns do not matter."""
+        """Extract views from a table by column names; additional columns and the order of columns are ignored."""
         self._check_rows(upload, len(table))
         row_names = table.attrs.get(ROW_NAMES)
         table = table.set_axis([str(name) for name in table.columns], axis=1)
@@ -303,7 +303,7 @@ class Trial:
         table = table if named is None else table.drop(columns=named)
         own, table = vectors(upload.name, table)
         listed: dict[str, Any] = {**own, **(unread or {})}
-        cells = listed.pop(NUMBERS, None)  # columns of one view in the order of the model
+        cells = listed.pop(NUMBERS, None)  # Numeric columns of the only view, which are not read yet.
         found: dict[str, Any] = {}
         notes: list[str] = []
         for view in wanted:
@@ -341,7 +341,7 @@ class Trial:
 
 
 def _ids(where: str, name: str, column: pd.Series) -> list[str]:
-    """Return the sample ids exactly as written in the file."""
+    """Return the sample ids in a column as they are written in the file."""
     cells = text_cells(column)
     found = [exact(cell) for cell in column] if cells is None else cells.fill_null("").to_pylist()
     if any(not one.strip() or lost for one, lost in zip(found, column.isna())):
@@ -351,26 +351,26 @@ def _ids(where: str, name: str, column: pd.Series) -> list[str]:
 
 
 def row_names(name: str, n: int) -> list[str]:
-    """Return names for the n rows of a file without ids."""
+    """Create names for the n rows of a file without sample ids."""
     return [f"{name}:{row}" for row in range(n)]
 
 
 def readers() -> Any:
-    """Start a fork server that has imported this module, and return the context that starts reader processes."""
+    """Start a fork server for processes that read files, and return its multiprocessing context."""
     if sys.platform == "win32":
         return get_context("spawn")
     from multiprocessing.forkserver import ensure_running
 
     context = get_context("forkserver")
-    # Tables are read with pandas and scikit-learn, which `dmo.inputs` imports. Otherwise each reader imports them again,
-    # which takes seconds and a part of its memory.
+    # The fork server imports pandas and scikit-learn (by `dmo.inputs`). If each reader imported
+    # these packages, it would take seconds and part of the memory limit.
     context.set_forkserver_preload([__name__, "dmo.inputs"])
     ensure_running()
     return context
 
 
 def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], memory: int) -> None:
-    """Read files with at most `memory` additional bytes, and send the result or the error."""
+    """Read files with at most `memory` additional bytes, and send the result or the error to the main process."""
     if sys.platform != "win32":
         import resource
 
@@ -383,19 +383,19 @@ def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], m
         found = UserError(
             f"reading the files needs more than {memory >> 20} MiB of memory; send fewer rows, or use dmo annotate"
         )
-    except Exception as error:  # raised again in the calling process
+    except Exception as error:  # Send the error to the main process, which raises it.
         found = error
     answer.send(found)
 
 
 def _source(name: str, table: pd.DataFrame) -> str | None:
-    """Return the table column of a feature: the feature itself, or COLUMN for a feature named COLUMN=WORD."""
+    """Return the table column of a feature, which is COLUMN for a feature with the name COLUMN=WORD."""
     ends = (at for at, letter in enumerate(f"{name}=") if letter == "=")
     return next((name[:at] for at in (len(name), *ends) if name[:at] in table.columns), None)
 
 
 def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
-    """Convert features named COLUMN=WORD to categories of a column, for models that recorded feature names only."""
+    """Convert features named COLUMN=WORD to a categorical column, for models that were saved without a schema."""
     columns: list[Column] = []
     for column in schema.columns:
         source = _source(column.name, table) if column.kind == "number" else column.name
@@ -413,7 +413,7 @@ def _with_words(schema: Schema, table: pd.DataFrame) -> Schema:
 def row_reader(
     model: str, fitted: Any, store: stores.FeatureStore | None = None, options: TableOptions | None = None
 ) -> Trial:
-    """Create the reader of rows for a model from its recorded schemas and vocabularies, or from a store."""
+    """Create a `Trial` that reads rows for a model, by the schemas and vocabularies of the model or of a store."""
     parameters = stores.describe(model)["provenance"].get("parameters") or {}
     kept = parameters.get("columns", {}) if store is None else columns_of(store, fitted)
     columns = {view: schema_of(about) for view, about in kept.items() if "idf" not in about}
@@ -433,9 +433,9 @@ def row_reader(
 
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
-    r"""Format samples and their corrected labels as CSV text."""
-    # `dmo update`, `dmo extract --labels` and `dmo ingest files --labels` read this format. Cells that a spreadsheet
-    # would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`.
+    r"""Format samples and their corrected labels as a CSV table, which `dmo update` can read."""
+    # `dmo extract --labels` and `dmo ingest files --labels` also read this format. Cells that a spreadsheet would
+    # evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`.
     lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:

@@ -557,7 +557,7 @@ def test_annotate_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
 
     monkeypatch.setattr(KGHA, "decide", dies)
     stopped = run(*again, code=130)
-    assert stopped.stderr.rstrip().endswith("the same command goes on or starts again")
+    assert stopped.stderr.rstrip().endswith("repeat the command to resume or restart it")
     blocks = len(row_blocks(N_TEST, 8))
     assert f"{blocks - 2} of {blocks} blocks" in run("info", tmp_path / "part.zarr").stdout
     run("evaluate", tmp_path / "part.zarr", work / "f.zarr", code=2)
@@ -893,7 +893,7 @@ main()
     ("module", "code", "said"),
     [
         ("typer", 130, "dmo: stopped before it began\n"),
-        ("dmo.cli.info", 130, "dmo: stopped; what is finished is kept, the same command goes on or starts again\n"),
+        ("dmo.cli.info", 130, "dmo: stopped; finished parts are kept; repeat the command to resume or restart it\n"),
         ("end", 0, ""),
     ],
     ids=["of commands", "of a command", "after the end"],

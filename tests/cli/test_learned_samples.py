@@ -63,7 +63,7 @@ def unnamed(tmp_path_factory):
 def test_random_labels_score_at_chance_after_update(store, request):
     updated = request.getfixturevalue(store)
     told = run("evaluate", updated / "m2.zarr", updated / "s.zarr")
-    assert "150 of 250 samples of split test are left out" in told.stderr
+    assert "150 of 250 samples of split test are excluded" in told.stderr
     for model, count in (("m.zarr", 250), ("m2.zarr", 100)):
         found = record("evaluate", updated / model, updated / "s.zarr")
         assert [found[key] for key in ("n_samples", "excluded_samples", "learned_samples")] == [count, 250 - count, 0]
@@ -79,16 +79,18 @@ def test_evaluate_keeps_learned_samples_of_a_requested_split(updated):
     assert (found["n_samples"], found["learned_samples"], found["training_samples"]) == (250, 150, "some")
     assert found["auc_macro"] > 0.5 + CHANCE
     said = run(*given)
-    assert "learned 150 of these 250 samples of split test: figures do not hold for new samples" in said.stderr
+    assert (
+        "was trained on 150 of these 250 samples of split test: the metrics do not hold for new samples" in said.stderr
+    )
     assert "training samples among them" in said.stdout.split("\n")[0]
 
 
 def test_evaluate_rejects_a_split_of_learned_samples(updated):
     for command, *more in (["evaluate"], ["report", updated / "page.html"]):
         said = run(command, updated / "m3.zarr", updated / "s.zarr", *more, code=2).stderr
-        assert "m3.zarr learned all 250 samples of split test" in said
-        assert "--split test to evaluate these nevertheless, or dmo evaluate --cv 4" in said
-    with pytest.raises(UserError, match="learned all 250 samples"):
+        assert "m3.zarr was trained on all 250 samples of split test" in said
+        assert "--split test to evaluate training samples, or dmo evaluate --cv 4" in said
+    with pytest.raises(UserError, match="trained on all 250 samples"):
         judge(str(updated / "m3.zarr"), str(updated / "s.zarr"), None, None)
     assert judge(str(updated / "m3.zarr"), str(updated / "s.zarr"), "test", None).applied.n == 250
 
@@ -113,7 +115,7 @@ def test_evaluate_excludes_learned_samples_from_annotations(updated):
         assert (found["n_samples"], found["excluded_samples"]) == (100, 150)
         assert found[key] == pytest.approx(own[key], abs=1e-6)
     shutil.move(updated / "m2.zarr", updated / "moved.zarr")
-    assert "does not record which samples it learned" in run("evaluate", updated / "a.zarr", updated / "s.zarr").stderr
+    assert "has no record of its training samples" in run("evaluate", updated / "a.zarr", updated / "s.zarr").stderr
     shutil.move(updated / "moved.zarr", updated / "m2.zarr")
 
 
@@ -182,13 +184,13 @@ def test_models_fitted_in_python_record_rows_of_stores(tmp_path, caplog):
         found = judge(path, features, None, None)
         np.testing.assert_array_equal(found.applied.index, np.arange(300, N))
     model.fit(views, labels).save(path)
-    with pytest.raises(UserError, match="learned all 250 samples"):
+    with pytest.raises(UserError, match="trained on all 250 samples"):
         judge(path, features, None, None)
     caplog.clear()
     model.fit({"x": X}, Y).save(path)  # overwrites the record of learned samples
     found = judge(path, features, None, None)
     assert (found.applied.n, found.measures["learned_samples"], found.measures["excluded_samples"]) == (250, None, 0)
-    assert f"{path} does not record which samples it learned" in caplog.text
+    assert f"{path} has no record of its training samples" in caplog.text
 
 
 def test_partial_fit_records_further_samples(tmp_path):

@@ -109,7 +109,7 @@ def test_training_table_stands_for_its_store(tmp_path, monkeypatch):
     assert dmo.stores.describe("new.zarr")["provenance"]["parents"][0].endswith("all.zarr")
     shutil.rmtree("all.zarr")
     found = run("evaluate", "model.zarr", "all.csv")
-    assert "model.zarr learned samples of all.csv that cannot be excluded" in found.stderr
+    assert "model.zarr was trained on samples of all.csv that cannot be excluded" in found.stderr
 
 
 @pytest.fixture

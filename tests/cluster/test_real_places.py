@@ -316,7 +316,7 @@ def test_a_terminated_driver_is_requeued_and_resumes(
 
     until(ended, f"job {job} to end")
     text = said.read_text()
-    assert "terminated; what is finished is kept" in text
+    assert "terminated; finished parts are kept" in text
     assert text.count("dashboard: ") == 2  # the file contains the output of both runs
     assert stores.verify(tmp_path / "m.zarr") == []
     table.append(

@@ -139,7 +139,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert errors.startswith("waits: terminated; what is finished is kept")
+    assert errors.startswith("waits: terminated; finished parts are kept")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])

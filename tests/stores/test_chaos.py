@@ -381,7 +381,7 @@ def test_a_command_resumes_after_its_scheduler_was_killed(
     assert driver.returncode == FAILED, errors
     said = errors.splitlines()[-1]
     assert said.startswith("dmo: the cluster was lost (")
-    assert said.endswith("what is finished is kept, the same command goes on or starts again")
+    assert said.endswith("finished parts are kept; repeat the command to resume or restart it")
     assert json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["error"] == said.removeprefix("dmo: ")
     again = dmo_run(*command[1:])
     assert again.exit_code == 0
@@ -407,7 +407,7 @@ def test_an_exact_fit_resumes_after_its_scheduler_was_killed(
     assert stopped.exit_code == FAILED, stopped.stderr
     said = stopped.stderr.splitlines()[-1]
     assert said.startswith("dmo: the cluster was lost (")
-    assert said.endswith("what is finished is kept, the same command goes on or starts again")
+    assert said.endswith("finished parts are kept; repeat the command to resume or restart it")
     assert not out.exists() or not stores.describe(out)["complete"]
     assert dmo_run(*command, "--checkpoint", kept).exit_code == 0
     assert dmo_run(*command[:3], tmp_path / "calm.zarr", *command[4:]).exit_code == 0
