@@ -460,11 +460,6 @@ def check_common_weights(sample_weight: RowWeights | SampleWeights, views: Mappi
     return None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
 
 
-def of_views(weights: SampleWeights | None) -> Mapping[str, np.ndarray] | None:
-    """Return the sample weights of each view without class weights, or None if there are no weights."""
-    return None if weights is None else weights.plain.views
-
-
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
     """Validate sample weights shared by all views and the labels; return None if all are 1.
 

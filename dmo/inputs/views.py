@@ -86,6 +86,10 @@ def prepare_views(
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Validate X as `check_views` does, without imputation and scaling."""
+    if _is_plain(X) and X.size and (reset or estimator.view_widths_ == {SINGLE: X.shape[1]}):
+        asked, named = preparing(estimator), not reset and hasattr(estimator, "feature_names_in_")
+        if not named and (asked is None or asked.views is None):
+            return _one_array(estimator, X, reset)
     X = _encoded(estimator, plain(X), reset)
     given = _several(estimator, X, reset)
     if given is None:
@@ -111,6 +115,20 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
     if names:
         estimator.view_feature_names_ = names
     return _learn(estimator, views)
+
+
+def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
+    """Check a numeric array that is the only view, as scikit-learn does, but without its slow conversions."""
+    within = X.dtype.kind != "f" or (float(X.max()) <= _LARGEST and float(X.min()) >= -_LARGEST)
+    if not within and not _filled_views(estimator, [SINGLE])[SINGLE]:
+        raise _not_finite(SINGLE, X, 0, None, _view_kinds(estimator, [SINGLE])[SINGLE], whole=True)
+    if reset:
+        if len(X) < 2:
+            raise _one_sample()
+        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # set by an earlier fit
+            estimator.__dict__.pop(name, None)
+        estimator.n_features_in_, estimator.view_widths_ = X.shape[1], {SINGLE: X.shape[1]}
+    return {SINGLE: X}
 
 
 def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
@@ -245,22 +263,18 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         filled, kind = _filled_views(estimator, [SINGLE])[SINGLE], _view_kinds(estimator, [SINGLE])[SINGLE]
         return _source(SINGLE, X, filled, kind, keep=reset)
-    known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
-    if _is_plain(X) and len(X) and X.shape[1] == known:
-        array: Any = X
-    else:
-        with _of_numbers(SINGLE, X, "X"):
-            array = _as_numbers(
-                validate_data(
-                    estimator,
-                    X,
-                    reset=reset,
-                    accept_sparse="csr",
-                    dtype="numeric",
-                    ensure_min_samples=1,
-                    ensure_all_finite=False,
-                )
+    with _of_numbers(SINGLE, X, "X"):
+        array: Any = _as_numbers(
+            validate_data(
+                estimator,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
+                ensure_all_finite=False,
             )
+        )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
         kind = _view_kinds(estimator, [SINGLE])[SINGLE]
         _refuse_non_finite(SINGLE, array, 0, column_names(X), kind, whole=True)
@@ -535,15 +549,22 @@ def _refuse_non_finite(
     `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
     """
     data = block.data if scipy.sparse.issparse(block) else block
-    if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
-        return  # if the data contain NaN, max and min are NaN and both comparisons are false
+    # If the data contain NaN, max and min are NaN and both comparisons are false.
+    if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
+        raise _not_finite(key, block, first_row, names, kind, whole)
+
+
+def _not_finite(
+    key: str, block: Any, first_row: int, names: Sequence[str] | None, kind: ViewKind, whole: bool
+) -> UserError:
+    """Return the error for a block with NaN, infinities, or numbers whose sums of squares overflow."""
     stored = block.toarray() if scipy.sparse.issparse(block) else block
     # Use float64: in float32, the bound is infinite and infinities would be accepted.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
         rows = np.arange(first_row, first_row + stored.shape[0])
-        raise not_finite(f"view {key!r}: the precomputed kernel", stored, rows, np.arange(stored.shape[1]))
+        return not_finite(f"view {key!r}: the precomputed kernel", stored, rows, np.arange(stored.shape[1]))
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
     if np.isnan(value):
@@ -554,11 +575,11 @@ def _refuse_non_finite(
             if kind == "fillable features"
             else "impute missing values"
         )
-        raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
+        return UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares do not overflow"
     if np.isinf(value):
         cure = "replace it, or drop the sample from every view"
-    raise UserError(f"view {key!r} has {value} at {place}; {cure}")
+    return UserError(f"view {key!r} has {value} at {place}; {cure}")
 
 
 def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
@@ -571,7 +592,11 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
                 f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
             )
     if reset and n < 2:
-        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2; pass more samples")
+        raise _one_sample()
+
+
+def _one_sample() -> TooFewSamples:
+    return TooFewSamples("got n_samples = 1 (1 sample), needs at least 2; pass more samples")
 
 
 def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:

@@ -24,7 +24,6 @@ from dmo.inputs import (
     check_raw_views,
     is_label_sets,
     named,
-    of_views,
     only_view,
     paired,
     prepare_views,
@@ -136,7 +135,7 @@ class Incremental(Estimator):
             only_view(raw)
         given = check_common_weights(sample_weight, raw)
         weights = None if given is None else given.labels
-        views = prepare_views(self, raw, first, of_views(given))
+        views = prepare_views(self, raw, first, None if given is None else given.plain.views)
         Y = self._read_batch(y, sample_count(raw), first, weights, classes)
         standardize = getattr(getattr(self, "_by_scores", None), "standardize", 0.0)
         folds = FOLDS if standardize else 1
