@@ -24,12 +24,19 @@ from dmo.blocks import Rows, Subset
 from dmo.hashing import digest, fingerprint
 
 _SHARE = 4  # the cache may use 1 / _SHARE of the free memory
+FACTORS = 0.5
+"""Fraction of the free memory for a factorization."""
 Made = TypeVar("Made")
 
 
 def free_memory() -> float:
     """Return the free memory in bytes, measured at most 0.05 s ago: four queries took a quarter of a fit of 50 rows."""
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
+
+
+def fits(nbytes: float, share: float) -> bool:
+    """Check if data of this size need at most a fraction of the free memory."""
+    return nbytes <= share * free_memory()
 
 
 @lru_cache(maxsize=1)
