@@ -53,7 +53,9 @@ class ParameterObject(Parametrized):
         """Return the object that a value is or replaces, or an object with the defaults for other values."""
         if isinstance(value, cls):
             return value
-        return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
+        if cls._short and value is not None:
+            return cls(**{cls._short: value})
+        return cls()
 
     @classmethod
     def _named(cls, value: Any) -> Any:

@@ -227,15 +227,10 @@ def current_client() -> Any:
     True
     """
     try:
-        return _current.get()
+        return _current.get()  # of `connect`
     except LookupError:
-        return _own_client()
-
-
-def _own_client() -> Any:
-    """Return the program's current or default client if it is running; log its use once."""
-    if "distributed" not in sys.modules:
-        return None
+        if "distributed" not in sys.modules:
+            return None
     from distributed import Client
 
     if in_task():

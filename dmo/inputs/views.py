@@ -24,7 +24,7 @@ from dmo.formats.frames import vectors
 from dmo.formats.schema import Schema, learn_schema
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
-from dmo.inputs.preparation import PreparedRows, learn_preparations, precomputed_views, preparing
+from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing, view_kernels
 from dmo.kernels.composite import not_finite
 from dmo.memory import free_memory
 from dmo.stores import DenseView, SparseView
@@ -249,7 +249,8 @@ def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, b
 
 def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKind]:
     features: ViewKind = "features" if preparing(estimator) is None else "fillable features"
-    return dict.fromkeys(views, features) | dict.fromkeys(precomputed_views(estimator, views), "kernel")
+    kernels = view_kernels(estimator, views).items()
+    return {view: "kernel" if own is not None and own.pairwise else features for view, own in kernels}
 
 
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:

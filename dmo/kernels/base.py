@@ -48,6 +48,7 @@ class Kernel(ABC, Generic[P]):
 
     name: ClassVar[str]
     portable: ClassVar[bool] = False  # whether arrays of other libraries than NumPy are supported
+    pairwise: bool = False  # whether the rows of X are rows of a kernel matrix, whose columns are also samples
     # Sums and products are defined in a module that imports this one, so + and * look up their classes by name here.
     _kinds: ClassVar[dict[str, Any]] = {}
 
@@ -162,11 +163,6 @@ class Kernel(ABC, Generic[P]):
         kernel : Kernel
             Fitted kernel.
         """
-
-    @property
-    def pairwise(self) -> bool:
-        """Whether the rows of X are rows of a kernel matrix, whose columns are also samples."""
-        return False
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
         """Select rows in a form that `prepare` accepts; rows of a kernel matrix are not read.
@@ -293,7 +289,8 @@ class RowKernel(Kernel[Prepared]):
     _offset: ClassVar[np.ndarray | None] = None  # subtracted from normalized rows
 
     def __post_init__(self) -> None:
-        rows.check_normalization(self.normalize, self.name)
+        if self.normalize not in rows.NORMALIZATIONS:
+            raise rows.unknown_normalization(self.normalize, self.name)
 
     def to_dict(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
@@ -315,7 +312,9 @@ class RowKernel(Kernel[Prepared]):
         if foreign(X) is not None:
             made = portable.ready(X, self.normalize, self._offset, dtype, squared, needs, self.name)
             return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset))
-        block = pairs.go_sparse(self.pair, rows.read(X, self.name))
+        block = rows.read(X, self.name)
+        if self.pair in pairs.FEATURE_BY_FEATURE:
+            block = pairs.go_sparse(block)
         values, norms = rows.ready(block, self.normalize, self._offset, dtype, squared, needs, self.name, names)
         part = X if isinstance(X, blocks.Subset) and memory() is not None else None
         return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset), part)
@@ -335,7 +334,8 @@ class RowKernel(Kernel[Prepared]):
 
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
         p, K, kernel = self._pairs(X, dtype, random_state)
-        pairs.finish_lower(kernel._map(), p, K)
+        change = kernel._map()
+        pairs.map_lower(change, K, change.norms(p), True)
         K.flat[:: len(p) + 1] = kernel.diagonal(p)
         return K, kernel
 
@@ -388,9 +388,15 @@ class BandwidthKernel(RowKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pairs.check(self.bandwidth, self.name)
         if not isinstance(self.bandwidth, str):
+            if not (np.isfinite(self.bandwidth) and self.bandwidth > 0):
+                raise UserError(
+                    f"{self.name}: bandwidth must be a positive number, got {self.bandwidth!r}; pass one, or a rule"
+                )
             object.__setattr__(self, "bandwidth", float(self.bandwidth))
+        elif self.bandwidth not in pairs.RULES:
+            known, hint = ", ".join(map(repr, pairs.RULES)), rows.nearest(self.bandwidth, pairs.RULES)
+            raise UserError(f"{self.name}: bandwidth must be a number or one of {known}, got {self.bandwidth!r}{hint}")
         if not (np.isfinite(self.scale) and self.scale > 0):
             raise UserError(f"{self.name}: scale must be a positive number, got {self.scale!r}")
 
@@ -539,7 +545,8 @@ class BandwidthKernel(RowKernel):
 
         def made() -> np.ndarray:
             p, K, _ = super(BandwidthKernel, replace(self, bandwidth=1.0))._pairs(source, dtype, None)
-            pairs.finish_lower(pairs.EntryMap(), p, K)
+            change = pairs.EntryMap()
+            pairs.map_lower(change, K, change.norms(p), True)
             return K
 
         K = own.get(made, float(dtype.itemsize * n * n), ("whole", self.pair, self.normalize, own.name(source)))

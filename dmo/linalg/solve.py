@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -140,16 +140,16 @@ class CholeskySolver(_Direct):
 
     def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         super().__init__(A, ridge, tol)
-        self._put_last(last)
-        self._factor = self._factorized(np.float64)
-
-    def _put_last(self, last: np.ndarray | None) -> None:
         self.last = np.zeros(0, np.intp) if last is None else last  # in ascending order
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
-        # Rows in the order of the factor, and the place of each row in it.
         order = np.argsort(self._is_last, kind="stable")
-        self._order, self._places = (order, np.argsort(order)) if self.last.size else (slice(None), slice(None))
+        self._order: Any = order if self.last.size else slice(None)  # rows in the order of the factor
+        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # place of each row in this order
+        self._factor = self._first_factor()
+
+    def _first_factor(self) -> np.ndarray:
+        return self._factorized(np.float64)
 
     def _factorized(self, dtype: type[np.floating]) -> np.ndarray:
         n, edge, late = self.A.n, self.A.n - len(self.last), self._is_last
@@ -254,14 +254,16 @@ class MixedSolver(CholeskySolver):
     def __init__(
         self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None, rank: int = _LEADING
     ):
-        _Direct.__init__(self, A, ridge, tol)
-        self._put_last(last)
         self._lead = _leading(A, rank)
+        super().__init__(A, ridge, tol, last)
+
+    def _first_factor(self) -> np.ndarray:
         try:
             self._factor = self._factorized(np.float32)
             self._correct()
         except (IllConditioned, np.linalg.LinAlgError):
             self._double()
+        return self._factor
 
     def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
         for where, strip in self.A.upper():

@@ -71,6 +71,7 @@ class Problem:
     weights: Sequence[np.ndarray] | None = None  # weights of the samples by group; None: included in pseudo-samples
     classes: int = 0  # number of directions of labels that are classes; 0 for other labels
     parts: Mapping[str, np.ndarray | None] | None = None
+    solves_rows: bool = False  # whether leave-one-out values take one solve per row, because there is no factor
 
     @property
     def groups(self) -> list[View]:
@@ -253,7 +254,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self.eigenvalues_, self.n_iter_ = found.pairs.values, found.pairs.steps
         self.objective_, self.objective_history_ = found.pairs.history[-1], found.pairs.history
         self.n_components_ = self._n_features_out = k
-        if self.is_exact:
+        if problem.weights is not None:  # The rows are the samples.
             self.embedding_ = found.X
         self.expansions_ = self._functions(problem, found)
         return found

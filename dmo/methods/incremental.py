@@ -29,7 +29,7 @@ from dmo.inputs import (
     prepare_views,
     sample_count,
 )
-from dmo.inputs.outputs import Targets, read_real
+from dmo.inputs.outputs import RealOutputs, Targets, read_real, recognized
 from dmo.methods.base import Estimator
 from dmo.persistence import with_prefix, without_prefix
 
@@ -53,6 +53,7 @@ class Incremental(Estimator):
     center: bool
     random_state: int | None
     targets: Targets
+    outputs_: RealOutputs | None
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
     _sample_keys: np.ndarray | None
@@ -165,10 +166,11 @@ class Incremental(Estimator):
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
-        found = read_real(self, y, n, first, weights)
-        if found is None:
+        if first:
+            self.outputs_ = None
+        if self.outputs_ is None and not (first and recognized(y, self.targets)[1] == "real"):
             return check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
-        Y, known = found
+        Y, known = read_real(self, y, n, first, weights)
         if known is not None:
             raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
         return Y

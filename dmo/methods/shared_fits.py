@@ -349,7 +349,7 @@ class ExactFolds(_Folds):
         taken = factorizations(self.algebra, self.needs_loo)
         with remembering() as memory:
             model._learn_weights(old, labels)
-            data = model._complete_labels(data)
+            data = data if data.known is None else model._complete_labels(data)
             labels = data.Y
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
