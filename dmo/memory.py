@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 
 from dmo.blocks import Rows, Subset
+from dmo.errors import UserError, amount
 from dmo.hashing import digest, fingerprint
 
 _SHARE = 4  # the cache may use 1 / _SHARE of the free memory
@@ -34,9 +35,16 @@ def free_memory() -> float:
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
 
 
-def fits(nbytes: float, share: float) -> bool:
+def fits(nbytes: float, share: float = 1.0) -> bool:
     """Check if data of this size need at most a fraction of the free memory."""
     return nbytes <= share * free_memory()
+
+
+def require(nbytes: float, share: float, what: str, cure: str) -> None:
+    """Raise a UserError if data need more than a fraction of the free memory."""
+    free = free_memory()
+    if nbytes > share * free:
+        raise UserError(f"{what} need {amount(nbytes)}, {amount(free)} are free; {cure}")
 
 
 @lru_cache(maxsize=1)

@@ -23,7 +23,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
-from dmo.memory import compared, free_memory, memory
+from dmo.memory import compared, fits, free_memory, memory
 from dmo.parameters import SavedLocation
 from dmo.progress import stage
 from dmo.threads import blas_limited
@@ -247,9 +247,8 @@ def _built(
     weights: np.ndarray | None,
 ) -> FittedKernel:
     # The rows must fit as float64, together with a working copy.
-    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (
-        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
-    )
+    size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
+    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or fits(size, 0.5)
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if kernel.linear and wide and compared() is not None and storage == "memory":
         engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
-from dmo.cluster import current_client
+from dmo.cluster.workers import Reach, reach
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
 from dmo.formats.schema import Schema, learn_schema
@@ -26,7 +26,7 @@ from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
 from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing, view_kernels
 from dmo.kernels.composite import not_finite
-from dmo.memory import free_memory
+from dmo.memory import fits
 from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
@@ -396,13 +396,15 @@ class KeptRows(RowsOf):
     computed: int  # number of rows computed so far
     lock: Any
     until: ExitStack | None  # closed at the end of the fit
+    reach: Reach  # where the rows are read
 
     def __init__(self, source: Rows, view: str):
         super().__init__(source)
-        self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock(), until=KEPT.get(None))
+        self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock())
+        self.__dict__.update(until=KEPT.get(None), reach=reach())
         if self.until is not None:
             self.until.callback(self.__dict__.update, kept=None, until=None)
-            if current_client() is not None:  # workers may read the rows before this process does
+            if self.reach != "process":  # workers may read the rows before this process does
                 self.__dict__.update(kept=self._keep(self.until))
 
     @classmethod
@@ -410,7 +412,7 @@ class KeptRows(RowsOf):
         """Load lazy views for a search that reads them many times, if a quarter of the free memory suffices."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
-        if current_client() is not None or size > _SHARE * free_memory():
+        if reach() != "process" or not fits(size, _SHARE):
             return dict(views)
         made = {key: cls(view, key) for key, view in lazy.items()}
         for view in made.values():
@@ -438,15 +440,15 @@ class KeptRows(RowsOf):
         import dask.config
         import zarr
 
-        size, client = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, current_client()
-        if client is None and size <= _SHARE * free_memory():
+        size, here = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, self.reach == "process"
+        if here and fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if client is None and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
+        if here and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
-        if not dense or size > _SHARE * shutil.disk_usage(folder).free or not _on_this_machine(client):
+        if not dense or size > _SHARE * shutil.disk_usage(folder).free or self.reach == "cluster":
             what = "view %r: dask computes its %s again at each read; store them where all workers can read them"
             log.info(what, self.view, amount(size))
             return self.source
@@ -458,16 +460,6 @@ class KeptRows(RowsOf):
         for block in row_blocks(len(self), chunk):
             kept[block] = ordered[block]
         return kept
-
-
-def _on_this_machine(client: Any) -> bool:
-    """Return whether all workers of a client run on this machine; True without a client."""
-    if client is None:
-        return True
-    from distributed.utils import get_ip
-
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return {worker["host"] for worker in workers} <= {"127.0.0.1", get_ip()}
 
 
 def _written_finite(view: Rows) -> bool:

@@ -14,7 +14,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.blocks import Rows, Subset, rows
-from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import decided, fit_maps, folds_of, in_single, is_exact, pass_of
 from dmo.fit.exact import exact_engine
@@ -308,7 +307,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             maps,
             views,
             Y,
-            lambda found: passive_moments(FeatureRows(views, found), Y, groups, mass, current_client()),
+            lambda found: passive_moments(FeatureRows(views, found), Y, groups, mass),
             lambda found: found[1],
         )
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
