@@ -419,6 +419,8 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
         return sampled(source.source, inner[order])[np.argsort(order)]
     if hasattr(source, "sample"):
         return source.sample(index)
+    if isinstance(source, np.ndarray):
+        return source[index]
     return rows(Subset(source, index))
 
 

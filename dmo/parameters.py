@@ -150,6 +150,7 @@ def places(kind: type) -> dict[str, str]:
 def parametrized(kind: type[Kind]) -> type[Kind]:
     """Make the annotated names of an estimator class its parameters; `__init__` stores them unchanged."""
     made = dataclass(eq=False, repr=False)(kind)
+    known = {parameter.name for parameter in fields(made)}  # type: ignore[arg-type]
     for parameter in fields(made):  # type: ignore[arg-type]
         if parameter.name in vars(made):  # the default would hide a descriptor of a base class
             delattr(made, parameter.name)
@@ -159,7 +160,8 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
     @wraps(init)
     def knowing(self: Any, *given: Any, **named: Any) -> None:
-        refuse_unknown(made, named)
+        if not named.keys() <= known:
+            refuse_unknown(made, named)
         init(self, *given, **named)
 
     made.__init__ = knowing  # type: ignore[method-assign, misc]

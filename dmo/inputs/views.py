@@ -51,14 +51,11 @@ class PreparedViews(dict[str, Rows]):
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
         self.raw = raw
-
-    @property
-    def made(self) -> list[Rows]:
-        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
-        arrays = [(view, self.raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
-        return [
+        arrays = [(view, raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
+        self.made: list[Rows] = [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
         ]
+        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
 
 
 def prepare_views(
