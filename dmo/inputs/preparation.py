@@ -312,15 +312,7 @@ def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
         return {view: by_view.get(view, "auto") in ("auto", "l2") for view in views}
     if kernel is None:
         return dict.fromkeys(views, True)
-    return {view: own is not None and _takes_any(own) for view, own in view_kernels(estimator, views).items()}
-
-
-def _takes_any(kernel: Any) -> bool:
-    """Return whether a kernel accepts negative numbers and is neither precomputed nor a function of normalized rows."""
-    if hasattr(kernel, "kernels"):
-        return all(_takes_any(part) for part in kernel.kernels)
-    directions = getattr(kernel, "normalize", None) is not None or kernel.name == "cosine"
-    return not (kernel.pairwise or directions or getattr(kernel, "non_negative", False))
+    return {view: own is not None and own.scalable for view, own in view_kernels(estimator, views).items()}
 
 
 def _unchecked(block: Block, first_row: int) -> None:

@@ -49,6 +49,8 @@ class Kernel(ABC, Generic[P]):
     name: ClassVar[str]
     portable: ClassVar[bool] = False  # whether arrays of other libraries than NumPy are supported
     pairwise: bool = False  # whether the rows of X are rows of a kernel matrix, whose columns are also samples
+    scalable: bool = True  # whether the columns of X may be scaled: rows may be negative and are not normalized
+    _cached: ClassVar[bool] = False  # whether fits of the same rows share distances inside `remembering`
     # Sums and products are defined in a module that imports this one, so + and * look up their classes by name here.
     _kinds: ClassVar[dict[str, Any]] = {}
 
@@ -181,6 +183,10 @@ class Kernel(ABC, Generic[P]):
         """
         if self.pairwise:
             return X if where is None else blocks.Subset(X, np.arange(X.shape[0])[where])
+        if self._cached and memory() is not None:
+            source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
+            # The cache identifies rows by source and index. They are read only on a cache miss.
+            return blocks.Subset(source, index if where is None else index[where])
         return blocks.sampled(X, where) if isinstance(where, np.ndarray) else blocks.rows(X, where)
 
     @abstractmethod
@@ -291,6 +297,7 @@ class RowKernel(Kernel[Prepared]):
     def __post_init__(self) -> None:
         if self.normalize not in rows.NORMALIZATIONS:
             raise rows.unknown_normalization(self.normalize, self.name)
+        object.__setattr__(self, "scalable", self.scalable and self.normalize is None and not self.non_negative)
 
     def to_dict(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
@@ -385,6 +392,7 @@ class BandwidthKernel(RowKernel):
     bandwidth: float | str = "mean"  # number above 0 in units of the distance, or a rule that `fit` resolves
     normalize: str | None = None  # normalization of the rows, see `normalize_rows`
     scale: float = 1.0  # factor on the bandwidth, above 0
+    _cached: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -523,13 +531,6 @@ class BandwidthKernel(RowKernel):
         """Return prepared rows, and the kernel fitted to their distances in K."""
         p = self._prepare(X, K.dtype, None)
         return p, self._resolved(p, K, index)
-
-    def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
-        if memory() is None:
-            return super().part(X, where)
-        source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-        # The cache identifies rows by source and index. They are read only on a cache miss.
-        return blocks.Subset(source, index if where is None else index[where])
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
         """Select the distances of x and y from the cached matrix of their common source, or None without a matrix."""

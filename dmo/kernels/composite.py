@@ -113,6 +113,7 @@ class _Composite(Kernel[PreparedParts]):
         if wrong:
             raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
         object.__setattr__(self, "pairwise", any(kernel.pairwise for kernel in self.kernels))
+        object.__setattr__(self, "scalable", all(kernel.scalable for kernel in self.kernels))
         if self.pairwise and not all(k.pairwise for k in self.kernels):
             raise UserError(
                 f"{self.name}: rows of a precomputed kernel are not features of "
@@ -257,6 +258,7 @@ class Precomputed(Kernel[PreparedSquare]):
     name = "precomputed"
 
     pairwise = True
+    scalable = False
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Check that the training kernel is square.
