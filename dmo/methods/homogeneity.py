@@ -229,8 +229,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 f"raise max_iter, or tol above {solver.tol:g}",
                 ConvergenceWarning,
             )
-        if apply.adaptive:
-            apply.loosen(1.0)
+        apply.loosen(1.0)
         X = apply.coordinates(pairs.vectors)
         if most > k or (leading and problem.classes == k):
             turn = self._turn(problem, X, k)

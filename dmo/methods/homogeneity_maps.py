@@ -166,7 +166,7 @@ class HomogeneityMap:
         self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
         self.direct = all(not getattr(part, "iterative", True) for part, _ in self._parts)
         """Whether every smoother solves by factors in client memory, so that they can run in parallel threads."""
-        self.adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
+        self._adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
         """Smoothers that solve faster if solutions may be less accurate, with their weights."""
         self._weights: list[Any] = [share for _, share in self._parts]
         self._unit: np.ndarray | None = None
@@ -222,8 +222,8 @@ class HomogeneityMap:
         """Allow less accurate solutions in smoothers that solve faster with them."""
         # A small balance reduces the cost twice: the direct smoother of the labels determines the eigenvalues, and
         # errors of the views are multiplied by their fraction of the weights.
-        for smoother, _ in self.adaptive:
-            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self.adaptive)))
+        for smoother, _ in self._adaptive:
+            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self._adaptive)))
 
 
 def _on_workers(smoother: LinearMap) -> bool:
@@ -247,7 +247,7 @@ def krylov(
     """
     # With a small balance, M is close to the smoother of the labels, so X is close to their span and two steps are
     # mostly enough. A random start would converge slowly, because the eigenvalues are clustered just below 1.
-    loosen = apply.loosen if isinstance(apply, HomogeneityMap) and apply.adaptive else None
+    loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
     def search(placed: Placed) -> Eigenpairs:
         start = placed(np.zeros((n, 0)) if labels is None else labels - labels.mean(axis=0))
