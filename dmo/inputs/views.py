@@ -89,10 +89,16 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
             return _one_array(estimator, X, reset)
     X = _encoded(estimator, plain(X), reset)
     given = _several(estimator, X, reset)
-    if given is None:
-        views = {SINGLE: _single(estimator, X, reset)}
-        _check_sizes(views, reset)
-        return _learn(estimator, views) if reset else _compare(estimator.view_widths_, views)
+    views = {SINGLE: _single(estimator, X, reset)} if given is None else _separate(estimator, given, reset, partial)
+    _check_sizes(views, reset)
+    if not reset:
+        return _compare(estimator.view_widths_, views)
+    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
+    return views
+
+
+def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, partial: bool) -> dict[str, Rows]:
+    """Check each of several views, and their names and columns."""
     if not given:
         raise UserError("no views; pass at least one array of samples x features")
     if partial and not reset:
@@ -102,16 +108,15 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
     gaps, kind = _filled_views(estimator, list(given)), _view_kinds(estimator, list(given))
     partial = partial and len(given) > 1
     views = {key: _source(key, view, gaps[key], kind[key], partial, reset) for key, view in given.items()}
-    _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
-        return _compare(estimator.view_widths_, views)
+        return views
     for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # set by an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
-    return _learn(estimator, views)
+    return views
 
 
 def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
@@ -587,11 +592,6 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
 
 def _one_sample() -> TooFewSamples:
     return TooFewSamples("got n_samples = 1 (1 sample), needs at least 2; pass more samples")
-
-
-def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
-    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
-    return views
 
 
 def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:
