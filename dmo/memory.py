@@ -40,11 +40,11 @@ def fits(nbytes: float, share: float = 1.0) -> bool:
     return nbytes <= share * free_memory()
 
 
-def require(nbytes: float, share: float, what: str, cure: str) -> None:
+def require(nbytes: float, share: float, what: str, fix: str) -> None:
     """Raise a UserError if data need more than a fraction of the free memory."""
     free = free_memory()
     if nbytes > share * free:
-        raise UserError(f"{what} need {amount(nbytes)}, {amount(free)} are free; {cure}")
+        raise UserError(f"{what} need {amount(nbytes)}, {amount(free)} are free; {fix}")
 
 
 @lru_cache(maxsize=1)

@@ -227,7 +227,7 @@ def current_client() -> Any:
     True
     """
     try:
-        return _current.get()  # of `connect`
+        return _current.get()  # set by `connect`
     except LookupError:
         if "distributed" not in sys.modules:
             return None

@@ -109,8 +109,8 @@ def _drawn(n: int, wanted: int, random_state: int | None) -> np.ndarray:
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
     """Compute similarities (n x p, float64) of all rows to landmarks; raise a UserError if memory is insufficient."""
     n, p = source.shape[0], landmarks.shape[0]
-    what, cure = f"similarities of {n} samples to {p}", "pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
-    require(relation_bytes(n, p), _SHARE, what, cure)
+    what, fix = f"similarities of {n} samples to {p}", "pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
+    require(relation_bytes(n, p), _SHARE, what, fix)
     # Use float64, as for features: small eigenvalues of later matrices must be distinguished from rounding error.
     old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
@@ -143,8 +143,8 @@ def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
 
     X (n, d)
     """
-    what, cure = f"moments of {X.shape[1]} features", "use the dual problem, or approximation=Nystrom(...)"
-    require(8 * 4.0 * X.shape[1] ** 2, _SHARE, what, cure)
+    what, fix = f"moments of {X.shape[1]} features", "use the dual problem, or approximation=Nystrom(...)"
+    require(8 * 4.0 * X.shape[1] ** 2, _SHARE, what, fix)
     shift = _amid(X) if center else None
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:
