@@ -340,6 +340,8 @@ def packed(Y: Any) -> Block:
     if scipy.sparse.issparse(Y):
         stored = int(np.count_nonzero(Y.data))
         return Y if is_smaller_sparse(Y.shape, stored, Y.dtype) else Y.toarray()
+    if Y.nbytes <= _PACKED:
+        return np.asarray(Y)
     stored = sum(int(np.count_nonzero(Y[where])) for where in cell_blocks(Y.shape))
     if not is_smaller_sparse(Y.shape, stored, Y.dtype):
         return np.asarray(Y)
@@ -389,6 +391,8 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
         return sampled(source.source, inner[order])[np.argsort(order)]
     if hasattr(source, "sample"):
         return source.sample(index)
+    if isinstance(source, np.ndarray):
+        return source[index]
     return rows(Subset(source, index))
 
 

@@ -21,15 +21,30 @@ import numpy as np
 import psutil
 
 from dmo.blocks import Rows, Subset
+from dmo.errors import UserError, amount
 from dmo.hashing import digest, fingerprint
 
 _SHARE = 4  # The cache can use the free memory divided by this number.
+FACTORS = 0.5
+"""Fraction of the free memory for a factorization."""
 Made = TypeVar("Made")
 
 
 def free_memory() -> float:
     """Return the free memory in bytes, which is measured at most every 0.05 s because each measurement is slow."""
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
+
+
+def fits(nbytes: float, share: float = 1.0) -> bool:
+    """Check if data of this size need at most a fraction of the free memory."""
+    return nbytes <= share * free_memory()
+
+
+def require(nbytes: float, share: float, what: str, fix: str) -> None:
+    """Raise a UserError if data need more than a fraction of the free memory."""
+    free = free_memory()
+    if nbytes > share * free:
+        raise UserError(f"{what} need {amount(nbytes)}, {amount(free)} are free; {fix}")
 
 
 @lru_cache(maxsize=1)

@@ -53,7 +53,9 @@ class ParameterObject(Parametrized):
         """Convert a value to an object of this class; values that cannot replace it give an object with defaults."""
         if isinstance(value, cls):
             return value
-        return cls() if value is None or not cls._takes(value) else cls(**{cls._short: value} if cls._short else {})
+        if cls._short and value is not None:
+            return cls(**{cls._short: value})
+        return cls()
 
     @classmethod
     def _named(cls, value: Any) -> Any:
@@ -148,6 +150,7 @@ def places(kind: type) -> dict[str, str]:
 def parametrized(kind: type[Kind]) -> type[Kind]:
     """Create the `__init__` of an estimator class, whose parameters are the annotated names of the class."""
     made = dataclass(eq=False, repr=False)(kind)
+    known = {parameter.name for parameter in fields(made)}  # type: ignore[arg-type]
     for parameter in fields(made):  # type: ignore[arg-type]
         if parameter.name in vars(made):  # The default would hide a descriptor of a base class.
             delattr(made, parameter.name)
@@ -157,7 +160,8 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
     @wraps(init)
     def knowing(self: Any, *given: Any, **named: Any) -> None:
-        refuse_unknown(made, named)
+        if not named.keys() <= known:
+            refuse_unknown(made, named)
         init(self, *given, **named)
 
     made.__init__ = knowing  # type: ignore[method-assign, misc]

@@ -72,8 +72,12 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     # A completed stage is shown with the number of its steps. A stage that raises an exception stops at its current
     # step and is marked "failed". A stage that is repeated under the same name reuses its line, which shows the total
     # time of all repetitions.
-    display, seconds, start, done = _display.get(), _seconds.get(), time.perf_counter(), 0
-    listener, told = _listener.get(), start
+    display, seconds, listener = _display.get(), _seconds.get(), _listener.get()
+    if display is None and seconds is None and listener is None:
+        yield _silently
+        return
+    start, done = time.perf_counter(), 0
+    told = start
     task = None if display is None else _line(display, name, total, (seconds or {}).get(name, 0.0))
 
     def tell(state: str) -> None:
@@ -107,6 +111,10 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     finally:
         if seconds is not None:
             seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def _silently(steps: int = 1) -> None:
+    """Advance a stage that nobody observes."""
 
 
 def _tell_lines(display: Progress, ended: threading.Event) -> None:

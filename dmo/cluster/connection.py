@@ -227,15 +227,10 @@ def current_client() -> Any:
     True
     """
     try:
-        return _current.get()
+        return _current.get()  # set by `connect`
     except LookupError:
-        return _own_client()
-
-
-def _own_client() -> Any:
-    """Return the current or default client of distributed if it is running, and log its first use."""
-    if "distributed" not in sys.modules:
-        return None
+        if "distributed" not in sys.modules:
+            return None
     from distributed import Client
 
     if in_task():

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from dmo.blocks import Block, PartialRows, Rows, Subset, crossed, sampled
 from dmo.fit.engine import FOLDS
-from dmo.fit.exact import Exact, Storage, exact_engine, is_linear
+from dmo.fit.exact import Exact, Storage, exact_engine
 from dmo.fit.fitted_views import SOLVED_ROWS
 from dmo.hashing import mixed, row_hashes
 from dmo.inputs import Data, Prepare, PreparedViews, per_view, prepare_views, row_parts
@@ -102,7 +102,7 @@ def smallest(keys: np.ndarray, count: int) -> np.ndarray:
 
 def takes_folds(n: int, storage: Storage, kernels: Iterable[MultiKernel]) -> bool:
     """Return whether leave-one-out scores of n rows are too expensive, so that cross-validation is needed."""
-    return storage != "memory" and n > SOLVED_ROWS and not all(is_linear(kernel) for kernel in kernels)
+    return storage != "memory" and n > SOLVED_ROWS and not all(kernel.linear for kernel in kernels)
 
 
 def rows_in_runs(n: int, times: int = 1) -> np.ndarray | None:

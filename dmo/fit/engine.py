@@ -36,7 +36,7 @@ FOLDS = 4
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
     """Choose an engine by problem size if `approximation` is "auto", and log the choice with its reason."""
-    if is_pairwise(kernel) and approximation == "auto":
+    if approximation == "auto" and is_pairwise(kernel):
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
     if reason:

@@ -23,7 +23,7 @@ from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.operators import Dense, Operator
 from dmo.linalg.tiles import Tiles, tile_rows
-from dmo.memory import compared, free_memory, memory
+from dmo.memory import compared, fits, free_memory, memory
 from dmo.parameters import SavedLocation
 from dmo.progress import stage
 from dmo.threads import blas_limited
@@ -181,7 +181,7 @@ def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int,
 
 def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> tuple[Storage, str]:
     """Choose the storage of n x n kernels, and return the reason for an automatic choice."""
-    if engine.storage != "auto" and _lost_path(engine) is None:
+    if engine.storage != "auto" and not (engine.storage == "stored" and isinstance(engine.path, SavedLocation)):
         return engine.storage, ""
     client = current_client()
     entries, factors = exact_bytes(n, views, itemsize)
@@ -196,19 +196,14 @@ def reasoned_storage(engine: Exact, n: int, views: int, itemsize: int | None = N
     return choice, f"{what} with factors need {amount(entries + factors)}, {amount(free)} are free"
 
 
-def _lost_path(engine: Exact) -> SavedLocation | None:
-    """Return the kernel store path saved in a loaded model, which dmo does not open, or None if there is none."""
-    return engine.path if engine.storage == "stored" and isinstance(engine.path, SavedLocation) else None
-
-
 def choose_storage(engine: Exact, n: int, views: int, itemsize: int | None = None) -> Storage:
     """Choose the storage of n x n kernels and log the reason."""
     choice, reason = reasoned_storage(engine, n, views, itemsize)
-    if (lost := _lost_path(engine)) is not None:
+    if engine.storage == "stored" and isinstance(engine.path, SavedLocation):
         log.warning(
             "kernels are not stored in %r, the path saved in the loaded model; to store them, pass "
             "approximation=Exact(storage='stored', path=...) again",
-            lost.text,
+            engine.path.text,
         )
     if reason:
         log.info("kernels %s: %s", choice, reason)
@@ -252,13 +247,12 @@ def _built(
     weights: np.ndarray | None,
 ) -> FittedKernel:
     # The rows must fit as float64, together with a working copy.
-    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or (
-        16.0 * sum(float(np.prod(source.shape)) for source in used.values()) <= free_memory() / 2
-    )
+    size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
+    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or fits(size, 0.5)
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
-    if is_linear(kernel) and wide and compared() is not None and storage == "memory":
+    if kernel.linear and wide and compared() is not None and storage == "memory":
         engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.
-    elif is_linear(kernel) and rows_fit:
+    elif kernel.linear and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # Read the rows once; they are small compared with the n x n kernel, or a factor of it.
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
@@ -299,7 +293,7 @@ def _in_memory(
 
     def matrices() -> Iterator[tuple[str, np.ndarray]]:
         for name, part in kernel.kernels.items():
-            matrix, fitted[name] = gram_matrix(part, part.part(sources[name]), dtype, random_state)
+            matrix, fitted[name] = gram_matrix(part, sources[name], dtype, random_state)
             yield name, matrix
 
     total = kernel.combined(matrices())
@@ -347,11 +341,6 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
             retried(client, work, shared.forget)
     writer.finish()
     return stores.open_kernel(path)
-
-
-def is_linear(kernel: MultiKernel) -> bool:
-    """Return whether the kernel is x'y of (normalized) rows, or a weighted sum of such kernels over views."""
-    return kernel.combine == "sum" and all(isinstance(part, Linear) for part in kernel.kernels.values())
 
 
 def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from dmo.blocks import Rows, row_blocks, rows, sampled
 from dmo.cluster import current_client
-from dmo.errors import TooFewSamples, UserError, amount
+from dmo.errors import TooFewSamples
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
 from dmo.fit.krylov import RowMap, ShiftedRows, Subspace, SubspaceCoordinates
@@ -20,9 +20,11 @@ from dmo.fit.moments import ROWS, WEIGHTED, Moments
 from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
-from dmo.memory import free_memory
+from dmo.memory import require
 
-_SHARE = 0.5  # fraction of the free memory for similarities; a p x p problem and the rows need memory as well
+_SHARE = (
+    0.5  # fraction of the free memory for similarities or moments; a p x p problem and the rows need memory as well
+)
 _BLOCK = 2048
 
 
@@ -107,12 +109,8 @@ def _drawn(n: int, wanted: int, random_state: int | None) -> np.ndarray:
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
     """Compute similarities (n x p, float64) of all rows to landmarks; raise a UserError if memory is insufficient."""
     n, p = source.shape[0], landmarks.shape[0]
-    needed, free = relation_bytes(n, p), free_memory()
-    if needed > _SHARE * free:
-        raise UserError(
-            f"similarities of {n} samples to {p} need {amount(needed)}, {amount(free)} are free; "
-            f"pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
-        )
+    what, fix = f"similarities of {n} samples to {p}", "pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
+    require(relation_bytes(n, p), _SHARE, what, fix)
     # Use float64, as for features: small eigenvalues of later matrices must be distinguished from rounding error.
     old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
@@ -145,12 +143,8 @@ def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
 
     X (n, d)
     """
-    needed, free = 8 * 4.0 * X.shape[1] ** 2, free_memory()
-    if needed > free / 2:
-        raise UserError(
-            f"moments of {X.shape[1]} features need {amount(needed)}, {amount(free)} are free; "
-            f"use the dual problem, or approximation=Nystrom(...)"
-        )
+    what, fix = f"moments of {X.shape[1]} features", "use the dual problem, or approximation=Nystrom(...)"
+    require(8 * 4.0 * X.shape[1] ** 2, _SHARE, what, fix)
     shift = _amid(X) if center else None
 
     def function(coefficients: np.ndarray, offset: np.ndarray) -> Expansion:

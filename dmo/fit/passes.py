@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.blocks import InOrder, Rows, compressed, dense, double, row_blocks
+from dmo.cluster import current_client
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
@@ -265,7 +266,7 @@ class _PassivePass:
 
 
 def passive_moments(
-    raw: FeatureRows, Y: Any, weights: Mapping[str, np.ndarray], mass: np.ndarray, client: Any = None
+    raw: FeatureRows, Y: Any, weights: Mapping[str, np.ndarray], mass: np.ndarray
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect the moments for homogeneity analysis of groups with missing samples, in one pass over the rows.
 
@@ -285,7 +286,7 @@ def passive_moments(
         (own, columns),
         FoldMoments.from_arrays,
         configuration,
-        client,
+        current_client(),
     )
     return total.folds[0], dict(zip(names, total.folds[1:], strict=True))
 

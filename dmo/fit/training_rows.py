@@ -19,6 +19,7 @@ from dmo.inputs.views import KeptRows
 from dmo.stores import DenseView, SparseView
 
 _BLOCK = 4096
+_IN_MEMORY = np.ndarray, scipy.sparse.sparray, scipy.sparse.spmatrix
 
 
 class KeepsRows:
@@ -87,21 +88,17 @@ def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
 
 def owned(source: Rows, view: str) -> Rows:
     """Copy rows in memory, and wrap rows outside of memory to detect changes."""
-    if isinstance(source, Subset) and _is_block(source.source):
+    if isinstance(source, Subset) and isinstance(source.source, _IN_MEMORY):
         return rows(source).copy()
-    if isinstance(source, KeptRows) and _is_block(source.kept):
+    if isinstance(source, KeptRows) and isinstance(source.kept, _IN_MEMORY):
         return source.kept  # type: ignore[no-any-return]
     if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
         return replace(source, source=owned(source.source, view))
-    if _is_block(source):
+    if isinstance(source, _IN_MEMORY):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
     if isinstance(source, DenseView | SparseView):  # These verify every block with the checksum of their manifest.
         return source
     return VerifiedRows.of(source, view)
-
-
-def _is_block(source: Any) -> bool:
-    return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
 
 
 def _holders(value: Any, seen: set[int]) -> Iterator[KeepsRows]:

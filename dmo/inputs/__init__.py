@@ -21,7 +21,6 @@ from dmo.inputs.data import (
     check_weights,
     directions,
     note_many,
-    of_views,
     read_complete,
     read_labels,
     read_some,

@@ -222,6 +222,8 @@ def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
 
     y (n, L); sample_weight (n,)
     """
+    if isinstance(X, np.ndarray) and isinstance(y, np.ndarray | None) and isinstance(sample_weight, np.ndarray | None):
+        return y, sample_weight
     labels = row_labels(X)
     y = _ordered(y, "y", labels)
     labels = labels or row_labels(y, "y")

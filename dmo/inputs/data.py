@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -29,14 +29,13 @@ from dmo.inputs.label_rows import (
     picked,
 )
 from dmo.inputs.outputs import (
-    are_many,
     check_known_labels,
     check_labels,
     check_partial_labels,
     check_stored_labels,
     hierarchy_of,
-    loaded_if_many,
     read_real,
+    recognized,
 )
 from dmo.inputs.views import only_view, sample_count
 from dmo.labels.label_kernels import label_directions
@@ -57,11 +56,11 @@ class SampleWeights:
     labels: np.ndarray  # (n,): non-negative
     entries: np.ndarray | EntryRows | None = None
     before: SampleWeights | None = None
+    ones: bool = field(init=False)  # whether all weights are 1, for every view and every label
 
-    @property
-    def ones(self) -> bool:
-        """Whether all weights are 1, for every view and every label."""
-        return self.entries is None and all((own == 1).all() for own in (self.labels, *self.views.values()))
+    def __post_init__(self) -> None:
+        ones = self.entries is None and all((own == 1).all() for own in (self.labels, *self.views.values()))
+        object.__setattr__(self, "ones", ones)
 
     @property
     def plain(self) -> SampleWeights:
@@ -117,6 +116,10 @@ class Data:
     weights: SampleWeights  # label weights are 0 for samples without a known label
     Y: Any = None  # labels of 0 and 1 (CSR if there are very many) or scaled regression targets; None without targets
     known: Any = None  # an array or `KnownRows`; None: all labels of samples of positive weight are known
+    complete: bool = field(init=False)  # whether nothing is missing and all weights are 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "complete", self.known is None and self.weights.ones)
 
     @classmethod
     def of(
@@ -159,11 +162,6 @@ class Data:
     def only(self) -> tuple[str, Rows]:
         """Name and rows of the only view."""
         return only_view(self.views)
-
-    @cached_property
-    def complete(self) -> bool:
-        """Whether nothing is missing and all weights are 1."""
-        return self.known is None and self.weights.ones
 
     @property
     def often(self) -> np.ndarray | None:
@@ -288,14 +286,14 @@ def read_labels(
     dense = any(wanted.values())
     Y: Any
     known: Any = None
-    y = loaded_if_many(y)
-    if isinstance(y, LabelRows) and not dense and estimator.targets != "real" and hierarchy_of(estimator) is None:
+    y, kind = recognized(y, estimator.targets)
+    if kind == "stored" and not dense and hierarchy_of(estimator) is None:
         Y = check_stored_labels(estimator, y, n)
+    elif kind == "real":
+        Y, known = read_real(estimator, y, n, weights=None if given is None else given.labels)
     else:
-        often = None if given is None else given.labels
-        real = None if are_many(y) else read_real(estimator, y, n, weights=often)
-        Y, known = real or check_partial_labels(estimator, y, n)
-    if are_many(Y):
+        Y, known = check_partial_labels(estimator, y, n)
+    if kind == "many":
         asked = {
             "a decoder": estimator._decoder is not None,
             "standardize": bool(estimator._by_scores.standardize),
@@ -458,11 +456,6 @@ def check_common_weights(sample_weight: RowWeights | SampleWeights, views: Mappi
         return sample_weight
     weights = check_row_weights(sample_weight, sample_count(views))
     return None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
-
-
-def of_views(weights: SampleWeights | None) -> Mapping[str, np.ndarray] | None:
-    """Return the sample weights of each view without class weights, or None if there are no weights."""
-    return None if weights is None else weights.plain.views
 
 
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:

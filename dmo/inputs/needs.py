@@ -67,19 +67,13 @@ def naming(estimator: BaseEstimator) -> Iterator[None]:
     with ExitStack() as kept:
         token = KEPT.set(kept)
         kept.callback(KEPT.reset, token)
-        with _titled(estimator):
+        try:
             yield
-
-
-@contextmanager
-def _titled(estimator: BaseEstimator) -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        text = str(error)
-        if not text.startswith(type(estimator).__name__):
-            error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
-        raise
+        except UserError as error:
+            text = str(error)
+            if not text.startswith(type(estimator).__name__):
+                error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
+            raise
 
 
 class Named:
@@ -124,6 +118,11 @@ class Need:
     holds: Callable[[Any], bool]  # returns whether a value satisfies the constraint
     names: tuple[str, ...] = ()  # allowed strings
     """Allowed strings; for a misspelled value, the error message suggests the most similar one."""
+
+    def error(self, name: str, value: object) -> UserError:
+        """Return the error for a parameter whose value does not satisfy the constraint."""
+        near = get_close_matches(value, self.names, 1) if isinstance(value, str) else []
+        return UserError(f"{name} = {value!r}; {self.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def _is_number(value: Any) -> bool:
@@ -181,8 +180,7 @@ SEED = optional(at_least(0))
 def check_parameter(name: str, value: object, need: Need) -> Any:
     """Validate one parameter and return its value."""
     if not need.holds(value):
-        near = get_close_matches(value, need.names, 1) if isinstance(value, str) else []
-        raise UserError(f"{name} = {value!r}; {need.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise need.error(name, value)
     return value
 
 
@@ -205,7 +203,8 @@ def check_parameters(estimator: BaseEstimator) -> None:
     flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
     for place, need in needs_of(kind).items():
         name = flat_name.get(place, place)
-        check_parameter(name, values[name], need)
+        if not need.holds(values[name]):
+            raise need.error(name, values[name])
 
 
 def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
@@ -225,8 +224,8 @@ def per_view(name: str, value: object, views: Sequence[str], need: Need | None =
             raise UserError(f"{name} has {len(value)} entries for {len(views)} views; pass one per view")
         given = dict(zip(views, value, strict=True))
     else:
-        if need is not None:
-            check_parameter(name, value, need)
+        if need is not None and not need.holds(value):
+            raise need.error(name, value)
         return dict.fromkeys(views, value)
     if need is not None:
         for view, own in given.items():

@@ -31,6 +31,8 @@ from dmo.labels.label_kernels import LabelKernel, label_factor
 from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
+Targets: TypeAlias = Literal["auto", "labels", "real"]
+"""Type of `targets`: labels or regression targets; "auto" selects by `are_real`."""
 _MANY = 4096
 """Number of labels above which sparse labels stay sparse, because matrices of labels x labels are too large."""
 
@@ -52,10 +54,9 @@ def check_labels(
     # With `reset`, set the attributes that describe the columns; otherwise compare y with them. `classes_` (L,) are the
     # classes, the names of the labels, or 0..L-1. `multilabel_` is False for a vector of classes. `label_names_` is a
     # list if the labels have names. `label_dtype_` is the name of the data type of a matrix.
-    values, names = _read(y, n)
+    values, names = _read(y, n, labels=True)
     if isinstance(values, list):
         return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
-    values = _class_vector(values)
     if values.ndim == 1:
         return _from_classes(estimator, values, reset, grow, classes).astype(dtype)
     return _from_matrix(estimator, values, names, reset, grow).astype(dtype)
@@ -67,8 +68,7 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
     y (n, L) -> labels (n, L); known (n,)
     """
     # A sample is unlabeled if its class is -1, NaN or None, or if all entries of its row are.
-    values, names = _read(y, n)
-    values = values if isinstance(values, list) else _class_vector(values)
+    values, names = _read(y, n, labels=True)
     if isinstance(values, list):
         known = np.ones(n, bool)
     elif values.dtype.kind == "O":
@@ -108,8 +108,7 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     if scipy.sparse.issparse(y):
         labels, gaps = _without_gaps(y)
         y = labels.toarray() if gaps is None else np.ma.MaskedArray(labels.toarray(), gaps.toarray())
-    values, names, mask = _read_masked(y, n)
-    values = values if isinstance(values, list) else _class_vector(values)
+    values, names, mask = _read_masked(y, n, labels=True)
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
@@ -132,7 +131,8 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
 
     y (n, L)
     """
-    _check_rows(len(y), n)
+    if len(y) != n:
+        raise _unequal(len(y), n)
     if not y.sum(0, bool).any():
         raise TooFewSamples("no sample has a label; pass labels for some of them")
     _learn(estimator, np.arange(y.shape[1]), True, None)
@@ -145,10 +145,19 @@ def are_many(y: Any) -> bool:
     return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
-def loaded_if_many(y: Any) -> Any:
-    """Load sparse labels from a store if there are too many for matrices of labels x labels; otherwise return y."""
-    is_many = isinstance(y, LabelRows) and y.shape[1] > _MANY
-    return rows(y.source) if is_many and scipy.sparse.issparse(rows(y.source, slice(0, 0))) else y
+TargetKind: TypeAlias = Literal["many", "stored", "real", "labels"]
+"""Sparse labels for which `are_many` holds, labels in a store, regression targets, or other labels and classes."""
+
+
+def recognized(y: Any, targets: Targets) -> tuple[Any, TargetKind]:
+    """Return a target and its kind; sparse labels of a store are loaded if they are many."""
+    if isinstance(y, LabelRows):
+        if y.shape[1] <= _MANY or not scipy.sparse.issparse(rows(y.source, slice(0, 0))):
+            return y, "real" if targets == "real" else "stored"
+        y = rows(y.source)
+    if scipy.sparse.issparse(y) and y.shape[1] > _MANY:
+        return y, "many"
+    return y, "real" if targets == "real" or (targets == "auto" and are_real(y)) else "labels"
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
@@ -191,7 +200,7 @@ def are_real(y: Outputs | None) -> bool:
 
     A vector is read as classes, and a matrix of integers as labels.
     """
-    if y is None or isinstance(y, LabelRows):
+    if y is None or isinstance(y, LabelRows) or (type(y) is np.ndarray and y.dtype.kind != "f"):
         return False
     given: Any = plain(y.compute() if hasattr(y, "compute") else y)
     if scipy.sparse.issparse(given):
@@ -233,7 +242,9 @@ def check_label_factor(
     given: Any = y.compute() if hasattr(y, "compute") else y
     if isinstance(kernel, str) and hasattr(given, "__array__") and not scipy.sparse.issparse(given):
         given = np.asarray(given)
-    _check_rows(given.shape[0] if hasattr(given, "shape") else len(given), n)
+    count = given.shape[0] if hasattr(given, "shape") else len(given)
+    if count != n:
+        raise _unequal(count, n)
     return label_factor(kernel, _widened(estimator, given) if is_label_sets(given) else given), None
 
 
@@ -271,8 +282,27 @@ def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
         )
 
 
-def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
-    """Return y as a NumPy array of n rows or a list of n label sets, and the column names of a DataFrame or None."""
+def _read(y: Any, n: int, labels: bool = False) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
+    """Return y as a NumPy array of n rows or a list of n label sets, and the column names of a DataFrame or None.
+
+    With `labels`, a single column of classes becomes a vector.
+    """
+    values, names = (y, None) if type(y) is np.ndarray and y.dtype.kind != "O" else _converted(y)
+    if not isinstance(values, list) and values.ndim == 0:
+        raise UserError(f"y is one value, {y!r}; pass one row per sample")
+    if len(values) != n:
+        raise _unequal(len(values), n)
+    if isinstance(values, list):
+        return values, None
+    if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
+        raise UserError("y holds complex numbers; pass real and imaginary parts as separate outputs")
+    if values.ndim > 2:
+        raise UserError(f"y has shape {values.shape}; pass samples x labels")
+    return _class_vector(values) if labels and values.shape[1:] == (1,) else values, names
+
+
+def _converted(y: Any) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
+    """Convert tables, lazy and sparse rows, and lists to an array or a list of label sets; return column names too."""
     _check_presence(y)
     y = plain(y)
     names = column_names(y)
@@ -283,28 +313,19 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     elif is_lazy(y):
         y = rows(y)
     if is_label_sets(y):
-        sets = list(y)
-        _check_rows(len(sets), n)
-        return sets, None
+        return list(y), None
     try:
-        values = np.asarray(y)
+        return np.asarray(y), names
     except ValueError as error:
         raise UserError("y has rows of unequal lengths; pass n x L of 0 and 1, or lists of label names") from error
-    if values.ndim == 0:
-        raise UserError(f"y is one value, {y!r}; pass one row per sample")
-    if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
-        raise UserError("y holds complex numbers; pass real and imaginary parts as separate outputs")
-    _check_rows(len(values), n)
-    if values.ndim > 2:
-        raise UserError(f"y has shape {values.shape}; pass samples x labels")
-    return values, names
 
 
 def _sparse_labels(
     estimator: BaseEstimator, y: Any, n: int, reset: bool
 ) -> tuple[scipy.sparse.csr_array, KnownRows | None]:
     """Read sparse labels as bytes, and the mask of known entries, for `check_partial_labels`."""
-    _check_rows(y.shape[0], n)
+    if y.shape[0] != n:
+        raise _unequal(y.shape[0], n)
     if are_many(y) and hierarchy_of(estimator) is not None:
         raise UserError(
             f"a hierarchy needs dense labels, and these are {y.shape[1]} sparse ones; pass fewer labels, or leave it "
@@ -335,17 +356,17 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
     return Y, gaps
 
 
-def _read_masked(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
-    """Return the values, the names of the columns, and the mask of a masked array or False."""
+def _read_masked(
+    y: Any, n: int, labels: bool = False
+) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
+    """Return the result of `_read`, and the mask of a masked array or False."""
     if not isinstance(y, np.ma.MaskedArray):
-        return *_read(y, n), False
-    return *_read(np.ma.getdata(y), n), np.ma.getmaskarray(y)
+        return *_read(y, n, labels), False
+    return *_read(np.ma.getdata(y), n, labels), np.ma.getmaskarray(y)
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
     """Convert a single column of classes to a vector, with scikit-learn's warning."""
-    if values.ndim == 1 or values.shape[1] != 1:
-        return values
     if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
@@ -359,12 +380,11 @@ def _check_presence(y: Any) -> None:
         raise UserError(f"y is {count}, needs one row per sample; pass the views first and the labels second")
 
 
-def _check_rows(got: int, n: int) -> None:
-    if got != n:
-        raise UserError(
-            f"found input variables with inconsistent numbers of samples: y has {got} rows, X has {n}; "
-            f"pass one row of y per sample"
-        )
+def _unequal(got: int, n: int) -> UserError:
+    return UserError(
+        f"found input variables with inconsistent numbers of samples: y has {got} rows, X has {n}; "
+        f"pass one row of y per sample"
+    )
 
 
 def _from_sets(
@@ -544,7 +564,7 @@ def _columns(
         if type_of_target(y) == "continuous":
             _learn(estimator, np.arange(1) if names is None else names, True, names)
             return y[:, None], None
-        values = _class_vector(values)
+        values = _class_vector(values) if values.ndim == 2 else values
     if values.ndim == 1:
         return _from_classes(estimator, values, True, False, None).astype(np.float64), None
     _learn(estimator, np.arange(values.shape[1]) if names is None else names, True, names)
@@ -606,10 +626,6 @@ def _learn(
         # sample.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
-
-
-Targets: TypeAlias = Literal["auto", "labels", "real"]
-"""Type of `targets`: labels or regression targets; "auto" selects by `are_real`."""
 
 
 @dataclass(frozen=True)
@@ -686,16 +702,11 @@ def refuse_for_real(estimator: Any) -> None:
 
 def read_real(
     estimator: Any, y: Any, n: int, reset: bool = True, weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Read y as standardized regression targets, or return None if the fit is a classification.
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read and standardize regression targets; return them and the mask of known entries, or None if all are known.
 
-    y (n, L); weights (n,)
+    y (n, L); weights (n,) -> Y (n, L); known (n, L)
     """
-    if reset:
-        estimator.outputs_ = None
-    real = estimator.targets == "real" or (estimator.targets == "auto" and are_real(y)) if reset else estimator.outputs_
-    if not real:
-        return None
     refuse_for_real(estimator)
     if getattr(getattr(estimator, "_product", None), "weights", None) == "tagprop":
         raise UserError("weights = 'tagprop' learns from labels, and y has real values; pass 'alignment', or numbers")

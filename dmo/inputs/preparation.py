@@ -38,7 +38,6 @@ from dmo.errors import UserError
 from dmo.inputs.containers import Columns
 from dmo.inputs.needs import one_of, optional, per_view
 from dmo.kernels import parse
-from dmo.kernels.composite import is_pairwise
 from dmo.kernels.multikernel import is_product
 from dmo.parameters import ParameterObject, flat
 
@@ -212,12 +211,15 @@ class PreparedRows(RowsOf):
         return self.preparation(sampled(self.source, index))
 
 
-def precomputed_views(estimator: BaseEstimator, views: list[str]) -> set[str]:
-    """Return the names of the views that are precomputed kernels."""
-    kernel = getattr(estimator, "kernel", None)
-    if not is_pairwise(kernel):
-        return set()
-    return {view for view, own in per_view("kernel", kernel, views).items() if is_pairwise(own)}
+def view_kernels(estimator: BaseEstimator, views: list[str]) -> dict[str, Any]:
+    """Return the kernel of each view, or None without a valid one; the estimator reports invalid kernels later."""
+    found: dict[str, Any] = {}
+    for view, spec in per_view("kernel", getattr(estimator, "kernel", None), views).items():
+        try:
+            found[view] = parse(spec)
+        except (UserError, TypeError):
+            found[view] = None
+    return found
 
 
 def learn_preparations(
@@ -232,10 +234,10 @@ def learn_preparations(
         return {}
     scales = per_view("scale", asked.scale, list(views), _SCALE)
     gaps = per_view("impute", asked.impute, list(views), _GAP)
-    takes, precomputed = None, precomputed_views(estimator, list(views))
+    takes, kernels = None, view_kernels(estimator, list(views))
     found = {}
     for view, source in views.items():
-        if view in precomputed:
+        if kernels[view] is not None and kernels[view].pairwise:
             if scales[view] not in ("auto", "none") or gaps[view] is not None:
                 raise UserError(
                     f"view {view!r} is a precomputed kernel, whose columns are samples, got scale={scales[view]!r}, "
@@ -252,7 +254,7 @@ def learn_preparations(
         if scale in ("standard", "maxabs"):
             made = _scaled(made, scale, filled, often)
         made = replace(made, scale=scale)
-        if made.to_arrays() or scale != "none":
+        if gaps[view] is not None or scale != "none":
             found[view] = made
     return found
 
@@ -280,7 +282,10 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
     # eight image descriptors and four tables of scikit-learn. Scaling did not matter if the sizes of columns differ by
     # a factor below 20. With larger differences, tables gained up to 0.24 of AUC by "standard". Descriptors that are
     # mostly zeros lost by "standard" as much as they gained by "maxabs".
-    if _histogram(source):
+    own = source
+    while isinstance(own, Subset | PreparedRows):
+        own = own.source
+    if getattr(own, "histogram", False):  # A feature store declares that the columns have a common unit.
         return "none"
     ratio, zeros = spread(source, weights)
     if not ratio > APART:
@@ -296,13 +301,6 @@ def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
     return scale
 
 
-def _histogram(source: Rows) -> bool:
-    """Return whether a feature store declares the rows to be histograms, whose columns have a common unit."""
-    while isinstance(source, Subset | PreparedRows):
-        source = source.source
-    return bool(getattr(source, "histogram", False))
-
-
 def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
     """Return for each view whether its kernel or distance allows scaled columns."""
     kernel, parameters = getattr(estimator, "kernel", None), flat(estimator)
@@ -314,19 +312,7 @@ def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
         return {view: by_view.get(view, "auto") in ("auto", "l2") for view in views}
     if kernel is None:
         return dict.fromkeys(views, True)
-    return {view: _takes_any(one) for view, one in per_view("kernel", kernel, views).items()}
-
-
-def _takes_any(spec: Any) -> bool:
-    """Return whether a kernel accepts negative numbers and is neither precomputed nor a function of normalized rows."""
-    try:
-        kernel: Any = parse(spec)
-    except (UserError, TypeError):  # the estimator reports invalid kernels later
-        return False
-    if hasattr(kernel, "kernels"):
-        return all(_takes_any(part) for part in kernel.kernels)
-    directions = getattr(kernel, "normalize", None) is not None or kernel.name == "cosine"
-    return not (kernel.pairwise or directions or getattr(kernel, "non_negative", False))
+    return {view: own is not None and own.scalable for view, own in view_kernels(estimator, views).items()}
 
 
 def _unchecked(block: Block, first_row: int) -> None:

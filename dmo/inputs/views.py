@@ -18,15 +18,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
-from dmo.cluster import current_client
+from dmo.cluster.workers import Reach, reach
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
 from dmo.formats.schema import Schema, learn_schema
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
 from dmo.inputs.needs import KEPT
-from dmo.inputs.preparation import PreparedRows, learn_preparations, precomputed_views, preparing
+from dmo.inputs.preparation import PreparedRows, learn_preparations, preparing, view_kernels
 from dmo.kernels.composite import not_finite
-from dmo.memory import free_memory
+from dmo.memory import fits
 from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
@@ -51,14 +51,11 @@ class PreparedViews(dict[str, Rows]):
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
         self.raw = raw
-
-    @property
-    def made(self) -> list[Rows]:
-        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
-        arrays = [(view, self.raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
-        return [
+        arrays = [(view, raw[key]) for key, view in self.items() if isinstance(view, np.ndarray)]
+        self.made: list[Rows] = [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
         ]
+        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
 
 
 def prepare_views(
@@ -86,12 +83,22 @@ def prepare_views(
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Validate X as `check_views` does, without imputation and scaling."""
+    if _is_plain(X) and X.size and (reset or estimator.view_widths_ == {SINGLE: X.shape[1]}):
+        asked, named = preparing(estimator), not reset and hasattr(estimator, "feature_names_in_")
+        if not named and (asked is None or asked.views is None):
+            return _one_array(estimator, X, reset)
     X = _encoded(estimator, plain(X), reset)
     given = _several(estimator, X, reset)
-    if given is None:
-        views = {SINGLE: _single(estimator, X, reset)}
-        _check_sizes(views, reset)
-        return _learn(estimator, views) if reset else _compare(estimator.view_widths_, views)
+    views = {SINGLE: _single(estimator, X, reset)} if given is None else _separate(estimator, given, reset, partial)
+    _check_sizes(views, reset)
+    if not reset:
+        return _compare(estimator.view_widths_, views)
+    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
+    return views
+
+
+def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, partial: bool) -> dict[str, Rows]:
+    """Check each of several views, and their names and columns."""
     if not given:
         raise UserError("no views; pass at least one array of samples x features")
     if partial and not reset:
@@ -101,16 +108,29 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
     gaps, kind = _filled_views(estimator, list(given)), _view_kinds(estimator, list(given))
     partial = partial and len(given) > 1
     views = {key: _source(key, view, gaps[key], kind[key], partial, reset) for key, view in given.items()}
-    _check_sizes(views, reset)
     names = {key: columns for key, view in given.items() if (columns := column_names(view)) is not None}
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
-        return _compare(estimator.view_widths_, views)
+        return views
     for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # set by an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
-    return _learn(estimator, views)
+    return views
+
+
+def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
+    """Check a numeric array that is the only view, as scikit-learn does, but without its slow conversions."""
+    within = X.dtype.kind != "f" or (float(X.max()) <= _LARGEST and float(X.min()) >= -_LARGEST)
+    if not within and not _filled_views(estimator, [SINGLE])[SINGLE]:
+        raise _not_finite(SINGLE, X, 0, None, _view_kinds(estimator, [SINGLE])[SINGLE], whole=True)
+    if reset:
+        if len(X) < 2:
+            raise _one_sample()
+        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # set by an earlier fit
+            estimator.__dict__.pop(name, None)
+        estimator.n_features_in_, estimator.view_widths_ = X.shape[1], {SINGLE: X.shape[1]}
+    return {SINGLE: X}
 
 
 def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
@@ -231,7 +251,8 @@ def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, b
 
 def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKind]:
     features: ViewKind = "features" if preparing(estimator) is None else "fillable features"
-    return dict.fromkeys(views, features) | dict.fromkeys(precomputed_views(estimator, views), "kernel")
+    kernels = view_kernels(estimator, views).items()
+    return {view: "kernel" if own is not None and own.pairwise else features for view, own in kernels}
 
 
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
@@ -245,22 +266,18 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
                 estimator.feature_names_in_ = np.array(names, dtype=object)
         filled, kind = _filled_views(estimator, [SINGLE])[SINGLE], _view_kinds(estimator, [SINGLE])[SINGLE]
         return _source(SINGLE, X, filled, kind, keep=reset)
-    known = None if reset or hasattr(estimator, "feature_names_in_") else getattr(estimator, "n_features_in_", None)
-    if _is_plain(X) and len(X) and X.shape[1] == known:
-        array: Any = X
-    else:
-        with _of_numbers(SINGLE, X, "X"):
-            array = _as_numbers(
-                validate_data(
-                    estimator,
-                    X,
-                    reset=reset,
-                    accept_sparse="csr",
-                    dtype="numeric",
-                    ensure_min_samples=1,
-                    ensure_all_finite=False,
-                )
+    with _of_numbers(SINGLE, X, "X"):
+        array: Any = _as_numbers(
+            validate_data(
+                estimator,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
+                ensure_all_finite=False,
             )
+        )
     if not _filled_views(estimator, [SINGLE])[SINGLE]:
         kind = _view_kinds(estimator, [SINGLE])[SINGLE]
         _refuse_non_finite(SINGLE, array, 0, column_names(X), kind, whole=True)
@@ -381,13 +398,15 @@ class KeptRows(RowsOf):
     computed: int  # number of rows computed so far
     lock: Any
     until: ExitStack | None  # closed at the end of the fit
+    reach: Reach  # where the rows are read
 
     def __init__(self, source: Rows, view: str):
         super().__init__(source)
-        self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock(), until=KEPT.get(None))
+        self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock())
+        self.__dict__.update(until=KEPT.get(None), reach=reach())
         if self.until is not None:
             self.until.callback(self.__dict__.update, kept=None, until=None)
-            if current_client() is not None:  # workers may read the rows before this process does
+            if self.reach != "process":  # workers may read the rows before this process does
                 self.__dict__.update(kept=self._keep(self.until))
 
     @classmethod
@@ -395,7 +414,7 @@ class KeptRows(RowsOf):
         """Load lazy views for a search that reads them many times, if a quarter of the free memory suffices."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
-        if current_client() is not None or size > _SHARE * free_memory():
+        if reach() != "process" or not fits(size, _SHARE):
             return dict(views)
         made = {key: cls(view, key) for key, view in lazy.items()}
         for view in made.values():
@@ -423,15 +442,15 @@ class KeptRows(RowsOf):
         import dask.config
         import zarr
 
-        size, client = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, current_client()
-        if client is None and size <= _SHARE * free_memory():
+        size, here = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, self.reach == "process"
+        if here and fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if client is None and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
+        if here and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
-        if not dense or size > _SHARE * shutil.disk_usage(folder).free or not _on_this_machine(client):
+        if not dense or size > _SHARE * shutil.disk_usage(folder).free or self.reach == "cluster":
             what = "view %r: dask computes its %s again at each read; store them where all workers can read them"
             log.info(what, self.view, amount(size))
             return self.source
@@ -443,16 +462,6 @@ class KeptRows(RowsOf):
         for block in row_blocks(len(self), chunk):
             kept[block] = ordered[block]
         return kept
-
-
-def _on_this_machine(client: Any) -> bool:
-    """Return whether all workers of a client run on this machine; True without a client."""
-    if client is None:
-        return True
-    from distributed.utils import get_ip
-
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return {worker["host"] for worker in workers} <= {"127.0.0.1", get_ip()}
 
 
 def _written_finite(view: Rows) -> bool:
@@ -535,15 +544,22 @@ def _refuse_non_finite(
     `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
     """
     data = block.data if scipy.sparse.issparse(block) else block
-    if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
-        return  # if the data contain NaN, max and min are NaN and both comparisons are false
+    # If the data contain NaN, max and min are NaN and both comparisons are false.
+    if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
+        raise _not_finite(key, block, first_row, names, kind, whole)
+
+
+def _not_finite(
+    key: str, block: Any, first_row: int, names: Sequence[str] | None, kind: ViewKind, whole: bool
+) -> UserError:
+    """Return the error for a block with NaN, infinities, or numbers whose sums of squares overflow."""
     stored = block.toarray() if scipy.sparse.issparse(block) else block
     # Use float64: in float32, the bound is infinite and infinities would be accepted.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
         rows = np.arange(first_row, first_row + stored.shape[0])
-        raise not_finite(f"view {key!r}: the precomputed kernel", stored, rows, np.arange(stored.shape[1]))
+        return not_finite(f"view {key!r}: the precomputed kernel", stored, rows, np.arange(stored.shape[1]))
     if names is not None and column < len(names):
         place += f" ({names[column]!r})"
     if np.isnan(value):
@@ -554,11 +570,11 @@ def _refuse_non_finite(
             if kind == "fillable features"
             else "impute missing values"
         )
-        raise UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
+        return UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares do not overflow"
     if np.isinf(value):
         cure = "replace it, or drop the sample from every view"
-    raise UserError(f"view {key!r} has {value} at {place}; {cure}")
+    return UserError(f"view {key!r} has {value} at {place}; {cure}")
 
 
 def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
@@ -571,12 +587,11 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
                 f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
             )
     if reset and n < 2:
-        raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2; pass more samples")
+        raise _one_sample()
 
 
-def _learn(estimator: BaseEstimator, views: dict[str, Rows]) -> dict[str, Rows]:
-    estimator.view_widths_ = {key: int(view.shape[1]) for key, view in views.items()}
-    return views
+def _one_sample() -> TooFewSamples:
+    return TooFewSamples("got n_samples = 1 (1 sample), needs at least 2; pass more samples")
 
 
 def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:

@@ -48,6 +48,9 @@ class Kernel(ABC, Generic[P]):
 
     name: ClassVar[str]
     portable: ClassVar[bool] = False  # whether arrays of other libraries than NumPy are supported
+    pairwise: bool = False  # whether the rows of X are rows of a kernel matrix, whose columns are also samples
+    scalable: bool = True  # whether the columns of X may be scaled: rows may be negative and are not normalized
+    _cached: ClassVar[bool] = False  # whether fits of the same rows share distances inside `remembering`
     # Sums and products are defined in a module that imports this one, so + and * look up their classes by name here.
     _kinds: ClassVar[dict[str, Any]] = {}
 
@@ -163,11 +166,6 @@ class Kernel(ABC, Generic[P]):
             Fitted kernel.
         """
 
-    @property
-    def pairwise(self) -> bool:
-        """Whether the rows of X are rows of a kernel matrix, whose columns are also samples."""
-        return False
-
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
         """Select rows in a form that `prepare` accepts; rows of a kernel matrix are not read.
 
@@ -185,6 +183,10 @@ class Kernel(ABC, Generic[P]):
         """
         if self.pairwise:
             return X if where is None else blocks.Subset(X, np.arange(X.shape[0])[where])
+        if self._cached and memory() is not None:
+            source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
+            # The cache identifies rows by source and index. They are read only on a cache miss.
+            return blocks.Subset(source, index if where is None else index[where])
         return blocks.sampled(X, where) if isinstance(where, np.ndarray) else blocks.rows(X, where)
 
     @abstractmethod
@@ -293,7 +295,9 @@ class RowKernel(Kernel[Prepared]):
     _offset: ClassVar[np.ndarray | None] = None  # subtracted from normalized rows
 
     def __post_init__(self) -> None:
-        rows.check_normalization(self.normalize, self.name)
+        if self.normalize not in rows.NORMALIZATIONS:
+            raise rows.unknown_normalization(self.normalize, self.name)
+        object.__setattr__(self, "scalable", self.scalable and self.normalize is None and not self.non_negative)
 
     def to_dict(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
@@ -315,7 +319,9 @@ class RowKernel(Kernel[Prepared]):
         if foreign(X) is not None:
             made = portable.ready(X, self.normalize, self._offset, dtype, squared, needs, self.name)
             return Prepared(*made, rows.origin(self.pair, self.normalize, self._offset))
-        block = pairs.go_sparse(self.pair, rows.read(X, self.name))
+        block = rows.read(X, self.name)
+        if self.pair in pairs.FEATURE_BY_FEATURE:
+            block = pairs.go_sparse(block)
         values, norms = rows.ready(block, self.normalize, self._offset, dtype, squared, needs, self.name, names)
         part = X if isinstance(X, blocks.Subset) and memory() is not None else None
         return Prepared(values, norms, rows.origin(self.pair, self.normalize, self._offset), part)
@@ -335,7 +341,8 @@ class RowKernel(Kernel[Prepared]):
 
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
         p, K, kernel = self._pairs(X, dtype, random_state)
-        pairs.finish_lower(kernel._map(), p, K)
+        change = kernel._map()
+        pairs.map_lower(change, K, change.norms(p), True)
         K.flat[:: len(p) + 1] = kernel.diagonal(p)
         return K, kernel
 
@@ -385,12 +392,19 @@ class BandwidthKernel(RowKernel):
     bandwidth: float | str = "mean"  # number above 0 in units of the distance, or a rule that `fit` resolves
     normalize: str | None = None  # normalization of the rows, see `normalize_rows`
     scale: float = 1.0  # factor on the bandwidth, above 0
+    _cached: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pairs.check(self.bandwidth, self.name)
         if not isinstance(self.bandwidth, str):
+            if not (np.isfinite(self.bandwidth) and self.bandwidth > 0):
+                raise UserError(
+                    f"{self.name}: bandwidth must be a positive number, got {self.bandwidth!r}; pass one, or a rule"
+                )
             object.__setattr__(self, "bandwidth", float(self.bandwidth))
+        elif self.bandwidth not in pairs.RULES:
+            known, hint = ", ".join(map(repr, pairs.RULES)), rows.nearest(self.bandwidth, pairs.RULES)
+            raise UserError(f"{self.name}: bandwidth must be a number or one of {known}, got {self.bandwidth!r}{hint}")
         if not (np.isfinite(self.scale) and self.scale > 0):
             raise UserError(f"{self.name}: scale must be a positive number, got {self.scale!r}")
 
@@ -518,13 +532,6 @@ class BandwidthKernel(RowKernel):
         p = self._prepare(X, K.dtype, None)
         return p, self._resolved(p, K, index)
 
-    def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
-        if memory() is None:
-            return super().part(X, where)
-        source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-        # The cache identifies rows by source and index. They are read only on a cache miss.
-        return blocks.Subset(source, index if where is None else index[where])
-
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
         """Select the distances of x and y from the cached matrix of their common source, or None without a matrix."""
         own, source = memory(), x.source
@@ -539,7 +546,8 @@ class BandwidthKernel(RowKernel):
 
         def made() -> np.ndarray:
             p, K, _ = super(BandwidthKernel, replace(self, bandwidth=1.0))._pairs(source, dtype, None)
-            pairs.finish_lower(pairs.EntryMap(), p, K)
+            change = pairs.EntryMap()
+            pairs.map_lower(change, K, change.norms(p), True)
             return K
 
         K = own.get(made, float(dtype.itemsize * n * n), ("whole", self.pair, self.normalize, own.name(source)))

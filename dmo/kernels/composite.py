@@ -112,16 +112,13 @@ class _Composite(Kernel[PreparedParts]):
         wrong = [k for k in self.kernels if not isinstance(k, Kernel)]
         if wrong:
             raise TypeError(f"{self.name}: needs kernels, got {wrong[0]!r}; write parse({wrong[0]!r})")
+        object.__setattr__(self, "pairwise", any(kernel.pairwise for kernel in self.kernels))
+        object.__setattr__(self, "scalable", all(kernel.scalable for kernel in self.kernels))
         if self.pairwise and not all(k.pairwise for k in self.kernels):
             raise UserError(
                 f"{self.name}: rows of a precomputed kernel are not features of "
                 f"{', '.join(k.name for k in self.kernels)}; pass the kernel and the features as two views"
             )
-
-    @property
-    def pairwise(self) -> bool:
-        """Whether the rows of X are rows of a kernel matrix."""
-        return any(kernel.pairwise for kernel in self.kernels)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kernel": self.name, "kernels": [kernel.to_dict() for kernel in self.kernels]}
@@ -260,10 +257,8 @@ class Precomputed(Kernel[PreparedSquare]):
 
     name = "precomputed"
 
-    @property
-    def pairwise(self) -> bool:
-        """Always True."""
-        return True
+    pairwise = True
+    scalable = False
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
         """Check that the training kernel is square.

@@ -244,6 +244,7 @@ class Cosine(RowKernel):
 
     normalize: str | None = None
     name = "cosine"
+    scalable = False
     pair = "dot"
 
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.base import Kernel
 from dmo.kernels.composite import from_dict, parse
+from dmo.kernels.functions import Linear
 from dmo.kernels.pairs import RandomState
 from dmo.parameters import ParameterObject
 
@@ -100,6 +100,14 @@ class MultiKernel:
     kernels: Mapping[str, Kernel]  # by view
     weights: Mapping[str, float]  # w_v >= 0 by view
     combine: Combine = "sum"  # how the views' kernels are combined
+    pairwise: list[str] = field(init=False, repr=False, compare=False)  # views with precomputed kernels
+    linear: bool = field(init=False, repr=False, compare=False)  # whether it is x'y of (normalized, weighted) rows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairwise", [name for name, kernel in self.kernels.items() if kernel.pairwise])
+        object.__setattr__(
+            self, "linear", self.combine == "sum" and all(isinstance(k, Linear) for k in self.kernels.values())
+        )
 
     @classmethod
     def of(cls, view: str, kernel: Kernel) -> MultiKernel:
@@ -110,11 +118,6 @@ class MultiKernel:
     def key(self) -> Hashable:
         """Hashable description of the kernel."""
         return tuple(self.kernels.items()), tuple(self.weights.items()), self.combine
-
-    @property
-    def pairwise(self) -> list[str]:
-        """Views with precomputed kernels."""
-        return [name for name, kernel in self.kernels.items() if kernel.pairwise]
 
     def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
         """Prepare rows of every view for `tile`.
@@ -140,13 +143,12 @@ class MultiKernel:
     def combined(self, parts: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
         """Combine the values of the views' kernels in the array of the first one, with at most two arrays in memory."""
         combine = np.multiply if self.combine == "product" else np.add
-        return reduce(lambda total, part: combine(total, part, out=total), starmap(self.weighted, parts))
+        weighted = (v if self.weights[name] == 1.0 else self._weighted(name, v) for name, v in parts)
+        return reduce(lambda total, part: combine(total, part, out=total), weighted)
 
-    def weighted(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Apply the weight of a view to its kernel values, in place if the weight is not 1."""
+    def _weighted(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Apply the weight of a view to its kernel values in place."""
         weight = self.weights[name]
-        if weight == 1.0:
-            return values
         if self.combine == "product" and values.size and values.min() < 0:
             raise UserError(
                 f"a product of kernels uses powers of their values, but kernel '{self.kernels[name]}' of view {name!r} "

@@ -53,9 +53,9 @@ class EntryMap:
         return self.op, dtype.type(self.a), dtype.type(self.b), self.power
 
 
-def go_sparse(pair: str, X: Matrix) -> Matrix:
-    """Convert X to CSR if it is dense and mostly zero, and `pair` can be computed from common features."""
-    if scipy.sparse.issparse(X) or pair not in FEATURE_BY_FEATURE or X.size == 0:
+def go_sparse(X: Matrix) -> Matrix:
+    """Convert X to CSR if it is dense and mostly zero, for pairs that can be computed from common features."""
+    if scipy.sparse.issparse(X) or X.size == 0:
         return X
     X = np.ascontiguousarray(X) if X.dtype.isnative and X.dtype.kind in "iu" else readable(X)
     indptr = np.append(0, np.cumsum(np.count_nonzero(X, axis=1)))
@@ -149,12 +149,8 @@ def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
     threads.over_rows(lambda start, stop: loops.map_tile(*change.numbers(K.dtype), K, start, stop, hx, hy), len(x))
 
 
-def finish_lower(change: EntryMap, x: Prepared, K: np.ndarray) -> None:
-    """Convert a lower triangle of inner products or distances to kernel values and copy it above the diagonal."""
-    _map_lower(change, K, change.norms(x), True)
-
-
-def _map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> None:
+def map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> None:
+    """Convert a lower triangle of inner products or distances; with `mirror`, copy it above the diagonal."""
     numbers = change.numbers(K.dtype)
     threads.over_rows(lambda start, stop: loops.map_lower(*numbers, K, start, stop, h, mirror), len(h))
 
@@ -165,17 +161,6 @@ RULES = ("mean", "median", "mean-fifth-neighbor")
 """Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbor (Liu, Lin, Yu 2009)."""
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """Seed, generator, or None for a different sample in every call. A generator continues its sequence."""
-
-
-def check(bandwidth: float | str, owner: str) -> None:
-    """Raise UserError unless `bandwidth` is a rule or a positive number."""
-    if isinstance(bandwidth, str):
-        if bandwidth not in RULES:
-            known = ", ".join(repr(rule) for rule in RULES)
-            hint = rows.nearest(bandwidth, RULES)
-            raise UserError(f"{owner}: bandwidth must be a number or one of {known}, got {bandwidth!r}{hint}")
-    elif not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise UserError(f"{owner}: bandwidth must be a positive number, got {bandwidth!r}; pass one, or a rule")
 
 
 def sample(n: int, random_state: RandomState, most: int | None = None) -> np.ndarray | None:
@@ -244,7 +229,7 @@ def resolve(
     else:
         if euclidean:
             K = K if index is not None else K.copy()
-            _map_lower(EntryMap(loops.EUCLIDEAN), K, h, False)
+            map_lower(EntryMap(loops.EUCLIDEAN), K, h, False)
         if weights is not None:
             value = _WEIGHTED[rule](K, weights.astype(np.float64))
         else:

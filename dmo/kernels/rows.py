@@ -83,12 +83,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def check_normalization(how: str | None, owner: str) -> None:
-    if how not in NORMALIZATIONS:
-        known = ", ".join(repr(k) for k in NORMALIZATIONS)
-        raise UserError(
-            f"{owner}: normalize must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
-        )
+def unknown_normalization(how: str | None, owner: str) -> UserError:
+    known = ", ".join(repr(k) for k in NORMALIZATIONS)
+    return UserError(
+        f"{owner}: normalize must be one of {known}, got {how!r}{nearest(str(how), ('l1', 'l2', 'hellinger'))}"
+    )
 
 
 def origin(pair: str, normalize: str | None, offset: np.ndarray | None) -> int:
@@ -133,16 +132,13 @@ TOO_LARGE = (
 )
 
 
-def _check_block(block: np.ndarray, norms: np.ndarray, dtype: np.dtype, names: np.ndarray, owner: str) -> None:
-    """Use the norms of the rows to raise an error for NaN, infinity and squares beyond the range of `dtype`."""
-    fits = norms <= np.finfo(dtype).max / 16  # False for NaN
-    if fits.all():
-        return
+def _not_finite(block: np.ndarray, fits: np.ndarray, dtype: np.dtype, names: np.ndarray, owner: str) -> UserError:
+    """Return the error for the first entry that is NaN or infinite, or whose square is beyond the range of `dtype`."""
     bad, what = ~np.isfinite(block), NOT_FINITE
     if not bad.any():
         bad, what = ~fits[:, None] & (np.abs(block) == np.abs(block).max(axis=1, keepdims=True)), TOO_LARGE
     row, column = (int(k) for k in np.argwhere(bad)[0])
-    raise UserError(what.format(owner=owner, value=block[row, column], row=names[row], column=column, dtype=dtype))
+    return UserError(what.format(owner=owner, value=block[row, column], row=names[row], column=column, dtype=dtype))
 
 
 def ready(
@@ -173,7 +169,9 @@ def ready(
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise UserError(NEGATIVE.format(owner=owner, **place))
         loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
-        _check_block(block, norms[where], out.dtype, names[where], owner)
+        fits = norms[where] <= np.finfo(out.dtype).max / 16  # False for NaN
+        if not fits.all():
+            raise _not_finite(block, fits, out.dtype, names[where], owner)
     return out, norms
 
 
@@ -244,7 +242,8 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
     [[0.25, 0.75], [0.0, 0.0]]
     """
     owner = "normalize_rows"
-    check_normalization(how, owner)
+    if how not in NORMALIZATIONS:
+        raise unknown_normalization(how, owner)
     block = read(X, owner)
     if dtype is None:
         exact = np.promote_types(getattr(X, "dtype", block.dtype), np.float32) == np.float32

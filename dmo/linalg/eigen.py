@@ -142,7 +142,8 @@ def block_krylov(
                 converged = len(values) == k
                 break
             basis = basis.extended(block)
-    check_rank(len(values), k)
+    if len(values) < k:
+        raise _too_few(len(values), k)
     return Eigenpairs(values, fix_signs(np.asarray(ritz / size)), residuals, history, converged)
 
 
@@ -266,13 +267,17 @@ class TooFewDirections(UserError):
 
 def check_rank(rank: int, k: int) -> None:
     """Raise an error if more components are requested than there are directions."""
+    if k > rank or not rank:
+        raise _too_few(rank, k)
+
+
+def _too_few(rank: int, k: int) -> UserError:
     if not rank:
-        raise UserError("the problem has no direction: features, labels or classes are constant over its samples")
-    if k > rank:
-        few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
-        error = TooFewDirections(few)
-        error.rank = rank
-        raise error
+        return UserError("the problem has no direction: features, labels or classes are constant over its samples")
+    few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
+    error = TooFewDirections(few)
+    error.rank = rank
+    return error
 
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:

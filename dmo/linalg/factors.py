@@ -6,7 +6,7 @@ They include linear kernels X X' of rows in memory, which are centered without f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ class CenteredRows(Factor):
     X: Any  # (n, d): rows
     mean: np.ndarray | None  # (d,): m, or None if not centered
     roots: np.ndarray | None = None  # (n,): square roots of the row weights, or None for unit weights
+    _border: np.ndarray | None = field(init=False)  # (d,): means that each product must still subtract, or None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_border", self.mean if scipy.sparse.issparse(self.X) else None)
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
@@ -55,11 +59,6 @@ class CenteredRows(Factor):
     @property
     def shape(self) -> tuple[int, int]:
         return self.X.shape[0], self.X.shape[1]
-
-    @property
-    def _border(self) -> np.ndarray | None:
-        """Means that each product must still subtract, or None."""
-        return self.mean if scipy.sparse.issparse(self.X) else None
 
     @property
     def ones(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from dmo.linalg.rows import WorkerRows, beside, inner, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
+_REAL = np.float32, np.float64  # data types of operators
 # float64 entries per strip: few enough that malloc reuses the memory instead of requesting zeroed pages each time
 _STRIP_ENTRIES = 1 << 21
 
@@ -199,12 +200,6 @@ def _strips(n: int) -> list[slice]:
     return row_blocks(n, max(32, _STRIP_ENTRIES // max(1, n)))
 
 
-def _real(array: np.ndarray) -> np.ndarray:
-    """Return the array itself if it is float32 or float64, otherwise a float64 copy."""
-    array = np.asarray(array)
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-
-
 class Dense(Operator):
     """Matrix in client memory; with `lends`, a factorization may overwrite its upper triangle and diagonal.
 
@@ -212,7 +207,8 @@ class Dense(Operator):
     """
 
     def __init__(self, matrix: np.ndarray, lends: bool = False):
-        matrix = _real(matrix)
+        matrix = np.asarray(matrix)
+        matrix = matrix if matrix.dtype in _REAL else matrix.astype(np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise UserError(f"a symmetric operator needs a square matrix, got shape {matrix.shape}")
         self.matrix, self.n, self.dtype = matrix, matrix.shape[0], matrix.dtype
@@ -281,7 +277,8 @@ class LowRank(Operator):
     """
 
     def __init__(self, factor: np.ndarray):
-        factor = _real(factor)
+        factor = np.asarray(factor)
+        factor = factor if factor.dtype in _REAL else factor.astype(np.float64)
         if factor.ndim != 2:
             raise UserError(f"a low-rank operator needs a factor of n rows and r columns, got shape {factor.shape}")
         self.factor, self.n, self.dtype = factor, factor.shape[0], factor.dtype

@@ -13,10 +13,10 @@ from dmo.linalg.factors import DenseFactor
 from dmo.linalg.linear import FactorSystem, LinearSolver, warn_of_leverage
 from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
-from dmo.memory import free_memory
+from dmo.memory import fits
 
 _KNOWN = 5  # number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search
-_SHARE = 32  # Kept blocks use at most 1 / 32 of the free memory because several views keep them.
+_SHARE = 1 / 32  # Kept blocks use at most this fraction of the free memory because several views keep them.
 
 
 @dataclass
@@ -32,6 +32,12 @@ class Smoother:
     ridge: float  # c > 0
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.iterative = self.solver.method == "cg"
+        """Whether conjugate gradients are used, so that less accurate solutions cost less."""
+        self.adaptive = self.solver.method in ("cg", "mixed")
+        """Whether less accurate solutions cost less: conjugate gradients and solutions with iterative refinement."""
 
     def dual(self, B: np.ndarray) -> np.ndarray:
         """Solve with K + c I; warn if conjugate gradients do not converge.
@@ -52,8 +58,8 @@ class Smoother:
                 stacklevel=2,
             )
         if self.iterative:
-            room = 2 * _KNOWN * B.nbytes <= free_memory() / _SHARE
-            self._known = [*self._known[1 - _KNOWN :], (B, solution.value)] if room else [(B, solution.value)]
+            before = self._known[1 - _KNOWN :] if fits(2 * _KNOWN * B.nbytes, _SHARE) else []
+            self._known = [*before, (B, solution.value)]
         return solution.value
 
     def forget(self) -> None:
@@ -85,16 +91,6 @@ class Smoother:
             rest, start = rest - block @ share, start + solution @ share
         near = lengths(rest) < 0.5 * lengths(B)
         return start if near.any() else None
-
-    @property
-    def iterative(self) -> bool:
-        """Whether conjugate gradients are used, so that less accurate solutions cost less."""
-        return self.solver.method == "cg"
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether less accurate solutions cost less: conjugate gradients and solutions with iterative refinement."""
-        return self.solver.method in ("cg", "mixed")
 
     def loosen(self, tol: float) -> None:
         """Reduce the accuracy of values from now on; coefficients keep their accuracy."""

@@ -14,7 +14,8 @@ conjugate gradients with a Nystrom preconditioner.
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -36,7 +37,7 @@ from dmo.linalg.linear import (
 )
 from dmo.linalg.operators import Centered, Congruent, Dense, Operator, Scaled
 from dmo.linalg.tall import Factor
-from dmo.memory import free_memory
+from dmo.memory import FACTORS, fits
 
 _PROBE_EVERY = 1024
 """Number of columns between two probes. The first solve with a factor is always probed, and later solves have the same
@@ -139,22 +140,24 @@ class CholeskySolver(_Direct):
 
     def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         super().__init__(A, ridge, tol)
-        self._put_last(last)
-        self._factor = self._factorized(np.float64)
-
-    def _put_last(self, last: np.ndarray | None) -> None:
         self.last = np.zeros(0, np.intp) if last is None else last  # in ascending order
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
-        self._order = np.argsort(self._is_last, kind="stable") if self.last.size else slice(None)
+        order = np.argsort(self._is_last, kind="stable")
+        self._order: Any = order if self.last.size else slice(None)  # rows in the order of the factor
+        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # place of each row in this order
+        self._factor = self._first_factor()
+
+    def _first_factor(self) -> np.ndarray:
+        return self._factorized(np.float64)
 
     def _factorized(self, dtype: type[np.floating]) -> np.ndarray:
         n, edge, late = self.A.n, self.A.n - len(self.last), self._is_last
-        lender = None if self.last.size else _lender(self.A, np.dtype(dtype))
+        lender = _lender(self.A) if dtype == np.float32 and not self.last.size else None
         matrix = np.zeros((n, n), dtype) if lender is None else lender.matrix
         diagonal = matrix.diagonal().copy()
-        for where, strip in self.A.upper():
-            rest, some = self._rest(where, strip), late[where.start :]
+        for where, rest in self._strips():
+            some = late[where.start :]
             if not self.last.size:
                 if lender is not None:
                     below = np.tril_indices(len(rest), -1)
@@ -181,25 +184,17 @@ class CholeskySolver(_Direct):
             )
         return factor
 
-    def _rest(self, where: slice, strip: np.ndarray) -> np.ndarray:
-        """Return the part of a strip of the upper triangle that is factorized."""
-        return strip
+    def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the upper triangle of the matrix that is factorized, without the ridge, by strips of rows."""
+        return self.A.upper()
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         X, _ = scipy.linalg.lapack.dpotrs(self._factor, B[self._order], lower=1)
-        return self._as_before(X)
-
-    def _as_before(self, X: np.ndarray) -> np.ndarray:
-        """Reorder rows from the order of the factor to the order of the operator."""
-        if not self.last.size:
-            return X
-        out = np.empty_like(X)
-        out[self._order] = X
-        return out
+        return np.asarray(X[self._places])
 
     def inverse_diagonal(self) -> np.ndarray:
         """Compute diag((A + c I)^-1) (n) for leave-one-out predictions. It needs the memory of a second factor."""
-        return self._as_before(_inverse_diagonal(self._factor))
+        return np.asarray(_inverse_diagonal(self._factor)[self._places])
 
     def last_diagonal(self) -> np.ndarray:
         """Compute the diagonal of the inverse at the rows `last` from their part of the factor."""
@@ -207,11 +202,11 @@ class CholeskySolver(_Direct):
         return _inverse_diagonal(self._factor[edge:, edge:].copy(order="F"))
 
 
-def _lender(A: Operator, dtype: np.dtype) -> Dense | None:
+def _lender(A: Operator) -> Dense | None:
     """Return the dense matrix inside an operator if a float32 factor can share its array, otherwise None."""
     while isinstance(A, Scaled | Centered | Congruent):
         A = A.inner
-    return A if isinstance(A, Dense) and A.lends and A.dtype == dtype == np.float32 else None
+    return A if isinstance(A, Dense) and A.lends and A.dtype == np.float32 else None
 
 
 def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
@@ -259,18 +254,21 @@ class MixedSolver(CholeskySolver):
     def __init__(
         self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None, rank: int = _LEADING
     ):
-        _Direct.__init__(self, A, ridge, tol)
-        self._put_last(last)
         self._lead = _leading(A, rank)
+        super().__init__(A, ridge, tol, last)
+
+    def _first_factor(self) -> np.ndarray:
         try:
             self._factor = self._factorized(np.float32)
             self._correct()
         except (IllConditioned, np.linalg.LinAlgError):
             self._double()
+        return self._factor
 
-    def _rest(self, where: slice, strip: np.ndarray) -> np.ndarray:
-        strip -= self._lead[where] @ self._lead[where.start :].T
-        return strip
+    def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for where, strip in self.A.upper():
+            strip -= self._lead[where] @ self._lead[where.start :].T
+            yield where, strip
 
     def _correct(self) -> None:
         """Compute the correction that accounts for F F'."""
@@ -285,7 +283,7 @@ class MixedSolver(CholeskySolver):
         right = np.empty(B.shape, np.float32, order="F")
         np.divide(B[self._order], scale, out=right, casting="same_kind")
         X, _ = scipy.linalg.lapack.spotrs(self._factor, right, lower=1, overwrite_b=1)
-        return self._as_before(np.multiply(X, scale, order="C"))
+        return np.multiply(X, scale, order="C")[self._places]
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
         if self._factor.dtype == np.float64:
@@ -475,7 +473,7 @@ def factorize(
             # If the preconditioner costs as much as the factor, estimate with an eighth of its columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
-        if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
+        if factor is not None and factor.shape[1] < A.n and fits(8.0 * min(factor.shape) ** 2, FACTORS):
             method = "woodbury"
         elif direct is None:
             method = "cg"
@@ -498,25 +496,16 @@ def factorize(
     raise UserError(f"unknown method {method!r}; known: 'auto', 'direct', 'cholesky', 'mixed', 'cg', 'woodbury'")
 
 
-def small_side_fits(factor: Factor) -> bool:
-    """Return whether a system of the factor's smaller side fits in half of the free memory."""
-    return 8.0 * min(factor.shape) ** 2 <= _memory()
-
-
-def _memory() -> float:
-    """Return the memory available for a factor in bytes: half of the free memory."""
-    return free_memory() / 2
-
-
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:
     """Choose the Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
-    size, memory = float(A.n) * A.n, _memory()
+    size = float(A.n) * A.n
     fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
     refined = fine and _is_refined(A, ridge, tol)
     worth = fine and not (refined and columns is None) and _spared(A.n, columns or 0, refined) > 0
-    if fine and (8 * size > memory >= 4 * size or worth):
+    double = fits(8 * size, FACTORS)
+    if fine and (worth or (not double and fits(4 * size, FACTORS))):
         return "mixed"
-    return "cholesky" if 8 * size <= memory else None
+    return "cholesky" if double else None
 
 
 def _is_refined(A: Operator, ridge: float, tol: float) -> bool:

@@ -32,7 +32,6 @@ from dmo.inputs import (
     check_parameters,
     check_raw_views,
     check_weights,
-    of_views,
     only_view,
     paired,
     prepare_views,
@@ -90,7 +89,8 @@ class Estimator(Named, Persistent, Parametrized):
         raw = self._raw(X, reset=True)
         self._sample_keys = stored_keys(raw)
         weights = self._sample_weights(sample_weight, raw)
-        return self._read(prepare_views(self, raw, True, of_views(weights)), y, weights)
+        plain = None if weights is None else weights.plain.views
+        return self._read(prepare_views(self, raw, True, plain), y, weights)
 
     def _checked(self, X: Any) -> Mapping[str, Rows]:
         """Validate and prepare the views of new samples."""

@@ -14,7 +14,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmo.blocks import Rows, Subset, rows
-from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import decided, fit_maps, folds_of, in_single, is_exact, pass_of
 from dmo.fit.exact import exact_engine
@@ -71,6 +70,7 @@ class Problem:
     weights: Sequence[np.ndarray] | None = None  # weights of the samples by group; None: included in pseudo-samples
     classes: int = 0  # number of directions of labels that are classes; 0 for other labels
     parts: Mapping[str, np.ndarray | None] | None = None
+    solves_rows: bool = False  # whether leave-one-out values take one solve per row, because there is no factor
 
     @property
     def groups(self) -> list[View]:
@@ -252,7 +252,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         self.eigenvalues_, self.n_iter_ = found.pairs.values, found.pairs.steps
         self.objective_, self.objective_history_ = found.pairs.history[-1], found.pairs.history
         self.n_components_ = self._n_features_out = k
-        if self.is_exact:
+        if problem.weights is not None:  # The rows are the samples.
             self.embedding_ = found.X
         self.expansions_ = self._functions(problem, found)
         return found
@@ -306,7 +306,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
             maps,
             views,
             Y,
-            lambda found: passive_moments(FeatureRows(views, found), Y, groups, mass, current_client()),
+            lambda found: passive_moments(FeatureRows(views, found), Y, groups, mass),
             lambda found: found[1],
         )
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeAlias
@@ -165,6 +164,10 @@ class HomogeneityMap:
     ):
         total = float(sum(shares))
         self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
+        self.direct = all(not getattr(part, "iterative", True) for part, _ in self._parts)
+        """Whether every smoother solves by factors in client memory, so that they can run in parallel threads."""
+        self._adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
+        """Smoothers that solve faster if solutions may be less accurate, with their weights."""
         self._weights: list[Any] = [share for _, share in self._parts]
         self._unit: np.ndarray | None = None
         self.roots: Any = 1.0
@@ -215,18 +218,12 @@ class HomogeneityMap:
 
         return Home(homes[0].client, homes[0].parts, homes[0].places, lost)
 
-    @property
-    def direct(self) -> bool:
-        """Whether every smoother solves by factors in client memory, so that they can run in parallel threads."""
-        return all(not getattr(part, "iterative", True) for part, _ in self._parts)
-
     def loosen(self, error: float) -> None:
         """Allow less accurate solutions in smoothers that solve faster with them."""
         # A small balance reduces the cost twice: the direct smoother of the labels determines the eigenvalues, and
         # errors of the views are multiplied by their fraction of the weights.
-        adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
-        for smoother, _ in adaptive:
-            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in adaptive)))
+        for smoother, _ in self._adaptive:
+            smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self._adaptive)))
 
 
 def _on_workers(smoother: LinearMap) -> bool:
@@ -270,8 +267,10 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
     """Run a search where the blocks of `size` numbers are multiplied by the map: in the client or on workers."""
     if not isinstance(apply, HomogeneityMap):
         return search(np.asarray)
-    with single_blas() if apply.direct else nullcontext():
-        return located(lambda: apply.home(size), search)
+    if apply.direct:
+        with single_blas():
+            return search(np.asarray)
+    return located(lambda: apply.home(size), search)
 
 
 def alternating_least_squares(

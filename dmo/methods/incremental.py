@@ -24,13 +24,12 @@ from dmo.inputs import (
     check_raw_views,
     is_label_sets,
     named,
-    of_views,
     only_view,
     paired,
     prepare_views,
     sample_count,
 )
-from dmo.inputs.outputs import Targets, read_real
+from dmo.inputs.outputs import RealOutputs, Targets, read_real, recognized
 from dmo.methods.base import Estimator
 from dmo.persistence import with_prefix, without_prefix
 
@@ -54,6 +53,7 @@ class Incremental(Estimator):
     center: bool
     random_state: int | None
     targets: Targets
+    outputs_: RealOutputs | None
     expansions_: Mapping[str, Any]
     pass_: LowRankPass
     _sample_keys: np.ndarray | None
@@ -136,7 +136,7 @@ class Incremental(Estimator):
             only_view(raw)
         given = check_common_weights(sample_weight, raw)
         weights = None if given is None else given.labels
-        views = prepare_views(self, raw, first, of_views(given))
+        views = prepare_views(self, raw, first, None if given is None else given.plain.views)
         Y = self._read_batch(y, sample_count(raw), first, weights, classes)
         standardize = getattr(getattr(self, "_by_scores", None), "standardize", 0.0)
         folds = FOLDS if standardize else 1
@@ -166,10 +166,11 @@ class Incremental(Estimator):
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
-        found = read_real(self, y, n, first, weights)
-        if found is None:
+        if first:
+            self.outputs_ = None
+        if self.outputs_ is None and not (first and recognized(y, self.targets)[1] == "real"):
             return check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
-        Y, known = found
+        Y, known = read_real(self, y, n, first, weights)
         if known is not None:
             raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
         return Y

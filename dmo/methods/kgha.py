@@ -16,7 +16,7 @@ from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import LeftOut
 from dmo.decide.probabilities import mean_and_deviation
 from dmo.errors import TooFewSamples, UserError
-from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided
+from dmo.fit.engine import FOLDS, LowRankPass, choose_engine, decided, is_exact
 from dmo.fit.exact import Exact
 from dmo.fit.factor_groups import FactorGroups, FactorView, check_columns
 from dmo.fit.fitted_views import SOLVED_ROWS, Groups
@@ -250,10 +250,13 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         T, V = directions(data.Y, self.n_components if isinstance(self.n_components, int) else 0, self.random_state)
         self._learn_weights(views, T)
         self.approximation_ = choose_engine(self.approximation, data.n, len(self._kernels(list(views))), self.kernel)
-        data = data.held() if self.is_exact else data
-        known = self._complete_labels(data if V is None else replace(data, Y=T))
-        with nullcontext() if self.is_exact else single_blas():
-            statistics = self._learn_exact(known) if self.is_exact else self._learn_low_rank(known)
+        exact = is_exact(self.approximation_)
+        data = data.held() if exact else data
+        data = data if V is None else replace(data, Y=T)
+        if data.known is not None:
+            data = self._complete_labels(data)
+        with nullcontext() if exact else single_blas():
+            statistics = self._learn_exact(data) if exact else self._learn_low_rank(data)
         if V is not None:  # The space was learned from directions of very many labels.
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
@@ -262,8 +265,6 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
 
     def _complete_labels(self, data: Data) -> Data:
         """Impute unknown labels by regressions on the views, which do not depend on the ridge or the balance."""
-        if data.known is None:
-            return data
         regression = MultiViewRidge(
             "product" if is_product(self.kernel) else self.kernel,
             approximation=decided(self),
@@ -282,7 +283,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         assert problem.weights is not None
         self.decoder_ = decoder(found.loadings)
         whole = data.known is None and all((weight == data.weights.labels).all() for weight in problem.weights)
-        if not (self._by_scores.standardize and whole) or self._solves_rows(problem):
+        if not (self._by_scores.standardize and whole) or problem.solves_rows:
             return None
         often = None if data.weights.ones else data.weights.plain.labels
         return mean_and_deviation(problem.left_out(found.X, found.coefficients) @ self.decoder_, often)
@@ -298,13 +299,10 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         start = np.where(counts[:, None] > 0, Y - counts @ Y / counts.sum(), 0.0)
         assert problem.weights is not None
         weights = [*problem.weights, counts]
-        classes = 0 if self._solves_rows(problem) else _class_directions(Y[counts > 0])
-        return replace(problem, labels=labels, start=start, weights=weights, classes=classes)
-
-    def _solves_rows(self, problem: Problem) -> bool:
-        """Whether leave-one-out values take one solve per row, because there is no factor."""
         iterative = any(getattr(view.smoother, "iterative", False) for view in problem.views.values())
-        return iterative and problem.n > SOLVED_ROWS
+        solves_rows = iterative and problem.n > SOLVED_ROWS
+        classes = 0 if solves_rows else _class_directions(Y[counts > 0])
+        return replace(problem, labels=labels, start=start, weights=weights, classes=classes, solves_rows=solves_rows)
 
     def _learn_low_rank(self, data: Data) -> Statistics | None:
         """Learn from factor rows; return statistics of held-out scores if all samples count once."""

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from dmo.blocks import row_blocks
-from dmo.errors import TooFewSamples, UserError, amount
+from dmo.errors import TooFewSamples
 from dmo.inputs import Need, Prepare, Scales, at_least, check_parameter, one_of
-from dmo.memory import free_memory
+from dmo.memory import require
 from dmo.methods.options import Decoder, GivenEngine, KernelSpecs
 from dmo.methods.svr import OutputSVR
 from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
@@ -50,12 +50,8 @@ def neighborhood_frames(
     distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     m, L = distinct.shape
-    needed, free = frame_bytes(len(Y), m, L, n_neighbors), free_memory()
-    if needed > free:
-        raise UserError(
-            f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "
-            f"{amount(needed)}, free are {amount(free)}; take frame='identity', or fewer outputs"
-        )
+    what, fix = f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each,", "use frame='identity'"
+    require(frame_bytes(len(Y), m, L, n_neighbors), 1.0, what, f"{fix}, or fewer outputs")
     if neighbors == "distinct":
         counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))
     else:

@@ -29,7 +29,7 @@ from dmo.kernels.composite import is_pairwise
 from dmo.lowrank.approximations import Nystrom
 from dmo.lowrank.many_bandwidths import ManyBandwidths, exponents_of
 from dmo.lowrank.nystrom import NystromMap
-from dmo.memory import Memory, free_memory, remembered, remembering
+from dmo.memory import Memory, fits, remembered, remembering
 from dmo.methods.annotator import Annotator
 from dmo.methods.homogeneity_maps import decoder, nested_decoder
 from dmo.persistence import encode
@@ -302,7 +302,7 @@ class _Folds:
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
             new = prepare_views(probe, held, reset=False)
-            if is_exact(decided(model)) and 8 * size < free_memory():  # Prepare rows once instead of at every read.
+            if is_exact(decided(model)) and fits(8 * size):  # Prepare rows once instead of at every read.
                 old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
                 new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
             return old, new
@@ -349,7 +349,7 @@ class ExactFolds(_Folds):
         taken = factorizations(self.algebra, self.needs_loo)
         with remembering() as memory:
             model._learn_weights(old, labels)
-            data = model._complete_labels(data)
+            data = data if data.known is None else model._complete_labels(data)
             labels = data.Y
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
