@@ -153,7 +153,7 @@ class Subset(ByRows):
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
         kept = getattr(source, "kept", None)  # rows in memory, because they are read many times
         source = source if kept is None else kept
-        if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
+        if in_memory(source):
             return source[picked]
         return _gather(source, picked)
 
@@ -278,7 +278,7 @@ class InOrder:
         self.__init__(source)  # type: ignore[misc]
 
     def __getitem__(self, where: slice) -> Block:
-        if isinstance(self.source, np.ndarray) or scipy.sparse.issparse(self.source) or where.stop <= where.start:
+        if in_memory(self.source) or where.stop <= where.start:
             return rows(self.source, where)
         parts, start = [], where.start
         first, rest = getattr(self._own, "rest", (0, None))
@@ -317,6 +317,97 @@ def stacked(parts: Sequence[Any]) -> Any:
 def dense(block: Any) -> np.ndarray:
     """Convert a row block to a NumPy array."""
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+
+
+def as_block(rows: Any) -> Block:
+    """Convert a matrix in memory to an array, or to CSR if it is sparse."""
+    return scipy.sparse.csr_array(rows) if scipy.sparse.issparse(rows) else np.asarray(rows)
+
+
+def in_memory(source: Any) -> bool:
+    """Check whether rows are an array or a sparse matrix in memory, of which any list of rows can be selected."""
+    return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
+
+
+def reads_sparse(source: Rows) -> bool:
+    """Check whether the rows of a source are read as CSR."""
+    return scipy.sparse.issparse(rows(source, slice(0, 0)))
+
+
+def alike(block: Any, other: Block) -> Any:
+    """Convert a row block to CSR if another one is CSR, otherwise to an array."""
+    if not scipy.sparse.issparse(other):
+        return dense(block)
+    return block if scipy.sparse.issparse(block) else scipy.sparse.csr_array(block)
+
+
+def canonical(block: Any) -> Any:
+    """Sum duplicate entries of CSR and sort its indices, in a copy if necessary; return arrays unchanged."""
+    if scipy.sparse.issparse(block) and not block.has_canonical_format:
+        block = block.copy()
+        block.sum_duplicates()
+    return block
+
+
+def transposed(block: Any) -> Block:
+    """Transpose a matrix in memory."""
+    return scipy.sparse.csr_array(block.T) if scipy.sparse.issparse(block) else np.ascontiguousarray(block.T)
+
+
+def stored_values(block: Any) -> np.ndarray:
+    """Return the stored entries of a CSR block, or an array unchanged."""
+    return block.data if scipy.sparse.issparse(block) else block
+
+
+def with_stored(block: Any, values: np.ndarray) -> Any:
+    """Replace the stored entries of a row block; other entries of CSR remain 0."""
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array((values, block.indices, block.indptr), shape=block.shape)
+    return values
+
+
+def stored_rows(block: Any) -> np.ndarray:
+    """Return the row index of each entry in `stored_values`, for an array as a column."""
+    if scipy.sparse.issparse(block):
+        return np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+    return np.arange(block.shape[0])[:, None]
+
+
+def stored_columns(block: Any) -> np.ndarray:
+    """Return the column index of each entry in `stored_values`, for an array as a row."""
+    return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
+
+
+def stored_places(block: Any, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of the entries that a mask over `stored_values` selects."""
+    if scipy.sparse.issparse(block):
+        found = np.flatnonzero(chosen)
+        return np.searchsorted(block.indptr, found, side="right") - 1, block.indices[found]
+    down, across = np.nonzero(chosen)
+    return down, across
+
+
+def nullable(labels: Any) -> Any:
+    """Convert labels to floats, which can be NaN for unknown labels: float32 in CSR, float64 in an array."""
+    return labels.astype(np.float32 if scipy.sparse.issparse(labels) else np.float64)
+
+
+def strips(block: Any, size: int) -> list[slice]:
+    """Split the rows of an array into slices of at most `size` rows, which fit the cache; CSR is one slice."""
+    return row_blocks(block.shape[0], max(1, block.shape[0]) if scipy.sparse.issparse(block) else size)
+
+
+def csr_parts(value: Any) -> Any:
+    """Convert a sparse matrix to a tuple of its shape and sorted arrays; return other values unchanged."""
+    if not scipy.sparse.issparse(value):
+        return value
+    csr = scipy.sparse.csr_array(value).sorted_indices()
+    return "csr", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data
+
+
+def nonzero_count(block: Any) -> int:
+    """Count the nonzero entries of a row block."""
+    return int(np.count_nonzero(stored_values(block)))
 
 
 def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
@@ -380,10 +471,8 @@ def filled(Y: Any, value: float = 0.0) -> Any:
     """Replace unknown entries (NaN) of a matrix; labels without such entries are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y
-    if scipy.sparse.issparse(Y):
-        data = np.where(np.isnan(Y.data), value, Y.data)
-        return scipy.sparse.csr_array((data, Y.indices, Y.indptr), shape=Y.shape)
-    return np.where(np.isnan(Y), value, Y)
+    values = stored_values(Y)
+    return with_stored(Y, np.where(np.isnan(values), value, values))
 
 
 def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
@@ -396,9 +485,7 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
         block: Any = Y[where]
         sums += np.asarray(filled(block).sum(axis=0, dtype=np.float64)).ravel()
         if Y.dtype.kind == "f":
-            gaps = block.astype(bool) if scipy.sparse.issparse(block) else np.isnan(block)
-            if scipy.sparse.issparse(block):
-                gaps.data = np.isnan(block.data)
+            gaps = with_stored(block, np.isnan(stored_values(block)))
             counts -= np.asarray(gaps.sum(axis=0)).ravel()
             unlabeled += int((np.asarray(gaps.sum(axis=1)).ravel() == Y.shape[1]).sum())
     return sums, counts, unlabeled
@@ -430,9 +517,7 @@ def rows(source: Rows, where: slice | None = None) -> Block:
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
-    if scipy.sparse.issparse(block):
-        return scipy.sparse.csr_array(block)
-    return np.asarray(block)
+    return as_block(block)
 
 
 def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
@@ -455,7 +540,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
     """
     given: Any = source
     first, second, chunks = _span(down), _span(across), getattr(source, "chunks", None)
-    by_rows = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
+    by_rows = in_memory(given) or hasattr(given, "compute")
     if by_rows or not chunks:
         block: Any = (given[first] if by_rows else rows(Subset(given, down)))[:, second]
         return dense(_computed(block) if hasattr(block, "compute") else block)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dmo.blocks import Block, stored_places, stored_values
 from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
@@ -89,10 +90,8 @@ def cast(values: Any, dtype: np.dtype, where: str) -> Any:
         )
     with np.errstate(over="ignore"):
         changed = values.astype(dtype)
-    if dtype.kind in "iu":
-        before, after = (part.data if scipy.sparse.issparse(part) else part for part in (values, changed))
-        if not np.array_equal(before, after):
-            raise UserError(f"{where} contains integers beyond {dtype}; choose a wider dtype for the store")
+    if dtype.kind in "iu" and not np.array_equal(stored_values(values), stored_values(changed)):
+        raise UserError(f"{where} contains integers beyond {dtype}; choose a wider dtype for the store")
     return changed
 
 
@@ -107,7 +106,7 @@ def check_values(
 
     The error names the column and the row, counted from `first_row`.
     """
-    stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
+    stored = np.asarray(stored_values(values))
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
     if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
         row, column, value = first_bad(values, wrong(stored))
@@ -131,13 +130,9 @@ def _all_finite(stored: np.ndarray) -> bool:
 
 
 def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Return row, column and value of the first bad entry; for a sparse matrix, `bad` marks stored entries."""
-    if scipy.sparse.issparse(values):
-        position = int(np.flatnonzero(bad)[0])
-        row = int(np.searchsorted(values.indptr, position, side="right")) - 1
-        return row, int(values.indices[position]), values.data[position]
-    row, column = (int(axis[0]) for axis in np.nonzero(bad))
-    return row, column, values[row, column]
+    """Return row, column and value of the first entry that a mask over `stored_values` marks as bad."""
+    row, column = (int(axis[0]) for axis in stored_places(values, bad))
+    return row, column, stored_values(values)[bad][0]
 
 
 CHUNK_BYTES = 64 << 20
@@ -183,6 +178,22 @@ def dense(
     array = _layout(folder, name, values.shape, values.dtype, dims, rows)
     sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
     return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values), rows)
+
+
+def whole(
+    folder: Folder,
+    name: str,
+    values: Block,
+    dims: tuple[str, ...] | None = None,
+    rows: int | None = None,
+    entries: int | None = None,
+) -> Whole | WholeCsr:
+    """Prepare an array in chunks of `rows` rows, or a CSR matrix in chunks of `entries` entries; None means 64 MiB."""
+    return (
+        dense(folder, name, values, dims, rows)
+        if isinstance(values, np.ndarray)
+        else csr(folder, name, values, entries)
+    )
 
 
 PARTS = ("indptr", "indices", "data")
