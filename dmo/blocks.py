@@ -321,7 +321,9 @@ def dense(block: Any) -> np.ndarray:
 
 def as_block(rows: Any) -> Block:
     """Convert a matrix in memory to an array, or to CSR if it is sparse."""
-    return scipy.sparse.csr_array(rows) if scipy.sparse.issparse(rows) else np.asarray(rows)
+    if scipy.sparse.issparse(rows):
+        return rows if isinstance(rows, scipy.sparse.csr_array) else scipy.sparse.csr_array(rows)
+    return np.asarray(rows)
 
 
 def in_memory(source: Any) -> bool:
@@ -378,18 +380,36 @@ def stored_columns(block: Any) -> np.ndarray:
     return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
 
 
-def stored_places(block: Any, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns of the entries that a mask over `stored_values` selects."""
+def first_entry(block: Any, chosen: np.ndarray) -> tuple[int, int, Any]:
+    """Return row, column and value of the first entry that a mask over `stored_values` selects."""
+    at = int(chosen.argmax())
     if scipy.sparse.issparse(block):
-        found = np.flatnonzero(chosen)
-        return np.searchsorted(block.indptr, found, side="right") - 1, block.indices[found]
-    down, across = np.nonzero(chosen)
-    return down, across
+        return int(np.searchsorted(block.indptr, at, side="right")) - 1, int(block.indices[at]), block.data[at]
+    row, column = divmod(at, chosen.shape[1])
+    return row, column, block[row, column]
 
 
 def nullable(labels: Any) -> Any:
     """Convert labels to floats, which can be NaN for unknown labels: float32 in CSR, float64 in an array."""
-    return labels.astype(np.float32 if scipy.sparse.issparse(labels) else np.float64)
+    return labels.astype(np.float32 if scipy.sparse.issparse(labels) else np.float64, copy=False)
+
+
+def unknown_rows(labels: Any, where: np.ndarray) -> Any:
+    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
+    if not len(where):
+        return labels
+    n, L = labels.shape
+    known = np.ones(n, np.float32)
+    known[where] = 0
+    if not scipy.sparse.issparse(labels):
+        return np.where(known[:, None], nullable(labels), np.nan)
+    ends = np.cumsum(np.concatenate([[0], np.where(known == 0, L, 0)]))
+    gaps = scipy.sparse.csr_array(
+        (np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L)
+    )
+    found = scipy.sparse.csr_array(scipy.sparse.diags_array(known) @ labels)
+    found.eliminate_zeros()
+    return found + gaps
 
 
 def strips(block: Any, size: int) -> list[slice]:
@@ -403,6 +423,23 @@ def csr_parts(value: Any) -> Any:
         return value
     csr = scipy.sparse.csr_array(value).sorted_indices()
     return "csr", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data
+
+
+def array_bytes(source: Rows) -> int:
+    """Return the memory that the rows of a source need as an array; 0 if they are read as CSR."""
+    return 0 if reads_sparse(source) else math.prod(source.shape) * np.dtype(source.dtype).itemsize
+
+
+def zeroed_rows(block: Any, kept: np.ndarray) -> Block:
+    """Set the rows of a block to 0 where the mask `kept` is False."""
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array(scipy.sparse.diags_array(kept.astype(block.dtype)) @ block)
+    return np.where(kept[:, None], block, block.dtype.type(0))
+
+
+def dense_means(block: Any) -> np.ndarray | None:
+    """Compute the column means of an array in float64; return None for CSR, which centering would make dense."""
+    return None if scipy.sparse.issparse(block) else block.mean(axis=0, dtype=np.float64)
 
 
 def nonzero_count(block: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dmo.blocks import Block, stored_places, stored_values
+from dmo.blocks import Block, first_entry, stored_values
 from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
@@ -109,12 +109,12 @@ def check_values(
     stored = np.asarray(stored_values(values))
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
     if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
-        row, column, value = first_bad(values, wrong(stored))
+        row, column, value = first_entry(values, wrong(stored))
         raise UserError(
             f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
         )
     if positive and stored.dtype.kind in "if" and stored.size and stored.min() < 0:
-        row, column, value = first_bad(values, stored < 0)
+        row, column, value = first_entry(values, stored < 0)
         raise UserError(
             f"{where} is a histogram, but row {first_row + row}, column {column} is {value}; "
             "histograms are never negative, declare it with histogram=False"
@@ -127,12 +127,6 @@ def _all_finite(stored: np.ndarray) -> bool:
         if np.isfinite(stored.sum()):
             return True
     return bool(np.isfinite(stored).all())
-
-
-def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Return row, column and value of the first entry that a mask over `stored_values` marks as bad."""
-    row, column = (int(axis[0]) for axis in stored_places(values, bad))
-    return row, column, stored_values(values)[bad][0]
 
 
 CHUNK_BYTES = 64 << 20

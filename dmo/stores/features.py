@@ -19,6 +19,7 @@ from dmo.blocks import (
     canonical,
     cell_blocks,
     dense,
+    first_entry,
     gathered,
     is_smaller_sparse,
     nullable,
@@ -750,7 +751,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
         gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, bool)
         bad = np.isinf(cells) if real else (cells != 0) & (cells != 1) & ~gaps
         if bad.any():
-            row, column, value = _writer.first_bad(block, bad)
+            row, column, value = first_entry(block, bad)
             needed = "targets must be finite numbers" if real else "labels are 0 or 1"
             raise UserError(
                 f"labels, row {where.start + row}, column {column} is {value}; {needed}, or NaN if not known"

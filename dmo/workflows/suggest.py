@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import presence, stacked
+from dmo.blocks import alike, presence, stacked
 from dmo.datasets import Samples
 from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
@@ -560,8 +560,7 @@ def _grown(
 
 def _unknown(labels: Any, count: int) -> Any:
     """Return labels of `count` samples that are all unknown, in the same format as other labels."""
-    found = np.full((count, labels.shape[1]), np.nan)
-    return scipy.sparse.csr_array(found) if scipy.sparse.issparse(labels) else found
+    return alike(np.full((count, labels.shape[1]), np.nan), labels)
 
 
 def _counted(
