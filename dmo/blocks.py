@@ -442,6 +442,32 @@ def dense_means(block: Any) -> np.ndarray | None:
     return None if scipy.sparse.issparse(block) else block.mean(axis=0, dtype=np.float64)
 
 
+def shifted(block: Any, mean: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    """Subtract a vector from the rows of an array; return CSR with the vector that products must still subtract."""
+    if mean is None or scipy.sparse.issparse(block):
+        return block, mean
+    return block - mean, None
+
+
+def scaled_rows(block: Any, factors: np.ndarray) -> Any:
+    """Multiply each row by its factor."""
+    return with_stored(block, stored_values(block) * factors[stored_rows(block)])
+
+
+def squared_norms(block: Any) -> np.ndarray:
+    """Compute the squared Euclidean norm of every row."""
+    square = block.multiply(block) if scipy.sparse.issparse(block) else block * block
+    return np.asarray(square.sum(axis=1), np.float64).ravel()
+
+
+def scatter(block: Any) -> float:
+    """Compute the sum of squared distances of rows from their mean."""
+    mean, values = np.asarray(block.mean(axis=0, dtype=np.float64)).ravel(), stored_values(block)
+    if scipy.sparse.issparse(block):
+        return max(0.0, float(np.square(values).sum() - block.shape[0] * (mean @ mean)))
+    return float(np.square(values - mean).sum())
+
+
 def nonzero_count(block: Any) -> int:
     """Count the nonzero entries of a row block."""
     return int(np.count_nonzero(stored_values(block)))

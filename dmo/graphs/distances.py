@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, canonical, double, row_blocks, rows, scaled_rows, stored_values
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.threads import over_rows
@@ -95,15 +95,11 @@ def read(X: Rows) -> Matrix:
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":
         raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
-    values = block.data if scipy.sparse.issparse(block) else block
+    values = stored_values(block)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise UserError("graphs: the rows hold NaN or infinity; impute missing values, or drop those rows")
     if scipy.sparse.issparse(block):
-        found = scipy.sparse.csr_array(block, dtype=np.float64)
-        if not found.has_canonical_format:
-            found = found.copy() if found is block else found
-            found.sum_duplicates()
-        return found
+        return canonical(double(block))
     return np.ascontiguousarray(block, block.dtype if block.dtype in (np.float32, np.float64) else np.float64)
 
 
@@ -130,7 +126,7 @@ def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
         else:
             exact = _whole_numbers(X, squares)
             offset = None if exact else X.mean(axis=0, dtype=np.float64)
-    values = _sparse_values(X, scale) if sparse else _dense_values(X, scale, offset, np.float32)
+    values = scaled_rows(X, scale) if sparse else _dense_values(X, scale, offset, np.float32)
     lengths = _squares(values)
     rounding = 0.0 if sparse or exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
     h = np.ones(len(lengths)) if cosine else lengths
@@ -161,11 +157,6 @@ def _dense_values(X: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, d
         block = X[where].astype(np.float64) * scale[where, None]
         out[where] = block if offset is None else block - offset
     return out
-
-
-def _sparse_values(X: scipy.sparse.csr_array, scale: np.ndarray) -> scipy.sparse.csr_array:
-    data = X.data * np.repeat(scale, np.diff(X.indptr))
-    return scipy.sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
 def transposed(ready: Ready, where: slice) -> Any:
