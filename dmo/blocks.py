@@ -468,6 +468,27 @@ def scatter(block: Any) -> float:
     return float(np.square(values - mean).sum())
 
 
+def joined_columns(parts: Sequence[Any]) -> Block:
+    """Concatenate blocks of the same rows horizontally: as CSR if all are CSR, otherwise as an array."""
+    if all(map(scipy.sparse.issparse, parts)):
+        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+    return np.hstack([dense(part) for part in parts])
+
+
+def as_csr(block: Any) -> scipy.sparse.csr_array:
+    """Convert a row block to CSR."""
+    return scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else compressed(block)
+
+
+def add_to(out: np.ndarray, block: Any) -> None:
+    """Add a block to an array in place; of CSR, only the stored entries are added."""
+    if scipy.sparse.issparse(block):
+        found = scipy.sparse.coo_array(block)
+        out[found.coords] += found.data
+    else:
+        out += block
+
+
 def nonzero_count(block: Any) -> int:
     """Count the nonzero entries of a row block."""
     return int(np.count_nonzero(stored_values(block)))

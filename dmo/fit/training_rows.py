@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Block, Rows, RowsOf, Subset, row_blocks, rows
+from dmo.blocks import Block, Rows, RowsOf, Subset, in_memory, row_blocks, rows
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.hashing import row_hashes
@@ -87,21 +86,17 @@ def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
 
 def owned(source: Rows, view: str) -> Rows:
     """Copy rows in memory, and wrap rows outside of memory to detect changes."""
-    if isinstance(source, Subset) and _is_block(source.source):
+    if isinstance(source, Subset) and in_memory(source.source):
         return rows(source).copy()
-    if isinstance(source, KeptRows) and _is_block(source.kept):
+    if isinstance(source, KeptRows) and in_memory(source.kept):
         return source.kept  # type: ignore[no-any-return]
     if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
         return replace(source, source=owned(source.source, view))
-    if _is_block(source):
+    if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
     if isinstance(source, DenseView | SparseView):  # These verify every block with the checksum of their manifest.
         return source
     return VerifiedRows.of(source, view)
-
-
-def _is_block(source: Any) -> bool:
-    return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
 
 
 def _holders(value: Any, seen: set[int]) -> Iterator[KeepsRows]:

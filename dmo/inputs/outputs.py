@@ -19,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import cell_blocks, filled, rows
+from dmo.blocks import cell_blocks, dense, filled, nonzero_count, reads_sparse, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
@@ -145,10 +145,18 @@ def are_many(y: Any) -> bool:
     return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
+def are_sparse_labels(y: Any) -> bool:
+    """Return whether y is a sparse matrix of labels: very many of them, or some with only 0 and 1."""
+    given = getattr(y, "source", y)
+    if not scipy.sparse.issparse(given) or given.shape[1] == 1:
+        return False
+    return are_many(given) or bool(np.isin(given.data, (0, 1)).all())
+
+
 def loaded_if_many(y: Any) -> Any:
     """Load sparse labels from a store if there are too many for matrices of labels x labels; otherwise return y."""
     is_many = isinstance(y, LabelRows) and y.shape[1] > _MANY
-    return rows(y.source) if is_many and scipy.sparse.issparse(rows(y.source, slice(0, 0))) else y
+    return rows(y.source) if is_many and reads_sparse(y.source) else y
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
@@ -242,7 +250,7 @@ def known_values(labels: Any, known: Any) -> np.ndarray:
 
     labels, known (n, L) -> (n, L)
     """
-    found = (labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)).astype(np.float64)
+    found = dense(labels).astype(np.float64)
     if known is not None:
         found[~np.asarray(known)] = np.nan
     return found
@@ -429,7 +437,7 @@ def _from_matrix(
     given, Y = Y.dtype, _binary(estimator, Y, row_numbers, unknown)
     L = Y.shape[1]
     if reset:
-        if not (Y.nnz if scipy.sparse.issparse(Y) else Y.any()):
+        if not nonzero_count(Y):
             raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":

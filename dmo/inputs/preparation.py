@@ -23,14 +23,17 @@ from dmo.blocks import (
     Rows,
     RowsOf,
     Subset,
+    dense,
     double,
     presence,
+    reads_sparse,
     rounding,
     row_blocks,
     rows,
     sampled,
     spaced_rows,
     spread,
+    strips,
     weighted_median,
 )
 from dmo.cluster.workers import each
@@ -128,11 +131,12 @@ class Preparation:
 
         block (n_b, d) -> (n_b, d + m)
         """
-        if scipy.sparse.issparse(block) or len(block) <= _STRIP:
+        parts = strips(block, _STRIP)
+        if len(parts) <= 1:
             return self._strip(block)
         added = 0 if self.marked is None else len(self.marked)
         out = np.empty((len(block), block.shape[1] + added), self.dtype(block.dtype))
-        for where in row_blocks(len(block), _STRIP):  # small strips: their float64 copies stay in the CPU cache
+        for where in parts:  # small strips: their float64 copies stay in the CPU cache
             out[where] = self._strip(block[where])
         return out
 
@@ -359,7 +363,7 @@ def _medians(block: Any, weights: np.ndarray | None) -> np.ndarray:
 
     block (n, d); weights (n,) -> (d,)
     """
-    block = double(block.toarray() if scipy.sparse.issparse(block) else block)
+    block = double(dense(block))
     if weights is None:
         empty = np.isnan(block).all(axis=0)
         return np.nanmedian(np.where(empty, 0.0, block), axis=0)
@@ -457,8 +461,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
         return replace(made, width=np.where(largest > 0, largest, 1.0))
     deviation = np.sqrt(about / (n or 1.0))
     width = np.where(deviation > rounding(n, mean, deviation), deviation, 1.0)
-    dense = not scipy.sparse.issparse(rows(source, slice(0, 0)))
-    return replace(made, center=mean if dense else None, width=width)
+    return replace(made, center=None if reads_sparse(source) else mean, width=width)
 
 
 def _filled(block: Any, fill: np.ndarray, marked: np.ndarray | None) -> Any:

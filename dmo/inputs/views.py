@@ -17,7 +17,21 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
+from dmo.blocks import (
+    Block,
+    InOrder,
+    PartialRows,
+    Rows,
+    RowsOf,
+    Subset,
+    dense,
+    in_memory,
+    numbered,
+    presence,
+    row_blocks,
+    rows,
+    stored_values,
+)
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
@@ -217,7 +231,7 @@ def column_names(table: Any) -> list[str] | None:
 
 def is_lazy(X: object) -> bool:
     """Return whether X is a row source outside memory: a dask or Zarr array, or a view of a store."""
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
+    if in_memory(X) or hasattr(X, "iloc"):
         return False
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
 
@@ -534,10 +548,10 @@ def _refuse_non_finite(
 
     `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
     """
-    data = block.data if scipy.sparse.issparse(block) else block
+    data = stored_values(block)
     if data.dtype.kind != "f" or not data.size or (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         return  # if the data contain NaN, max and min are NaN and both comparisons are false
-    stored = block.toarray() if scipy.sparse.issparse(block) else block
+    stored = dense(block)
     # Use float64: in float32, the bound is infinite and infinities would be accepted.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"

@@ -72,9 +72,7 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        v = self.values
-        held = (v.data, v.indices, v.indptr) if scipy.sparse.issparse(v) else (v,)
-        return sum(a.nbytes for a in held) + self.norms.nbytes
+        return blocks.byte_count(self.values) + self.norms.nbytes
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -167,7 +165,7 @@ def ready(
     out, norms = np.empty((n, d), dtype), np.empty(n)
     shift = np.zeros(d) if offset is None else offset
     for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
-        block = readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
+        block = readable(blocks.dense(X[where]))
         if non_negative and X.dtype.kind not in "bu" and block.size and block.min() < 0:
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
