@@ -7,6 +7,7 @@ memory, in most cases through `rows`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import threading
@@ -455,9 +456,14 @@ def scaled_rows(block: Any, factors: np.ndarray) -> Any:
 
 
 def squared_norms(block: Any) -> np.ndarray:
-    """Compute the squared Euclidean norm of every row."""
-    square = block.multiply(block) if scipy.sparse.issparse(block) else block * block
-    return np.asarray(square.sum(axis=1), np.float64).ravel()
+    """Compute the squared Euclidean norm of every row, summed in float64."""
+    if scipy.sparse.issparse(block):
+        return np.asarray(block.multiply(block).sum(axis=1), np.float64).ravel()
+    out = np.empty(len(block))
+    for where in row_blocks(len(block), 4096):
+        strip = double(block[where])
+        out[where] = np.einsum("ij,ij->i", strip, strip)
+    return out
 
 
 def scatter(block: Any) -> float:
@@ -487,6 +493,28 @@ def add_to(out: np.ndarray, block: Any) -> None:
         out[found.coords] += found.data
     else:
         out += block
+
+
+def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
+    """Subtract the mean of each row from its entries; return CSR with the means that products must still subtract."""
+    if scipy.sparse.issparse(block):
+        return block, np.asarray(block.mean(axis=1, dtype=np.float64)).ravel()
+    centered = block - block.mean(axis=1, dtype=np.float64, keepdims=True)
+    centered[np.ptp(block, axis=1) == 0] = 0.0
+    return centered, np.zeros(len(block))
+
+
+def row_ranks(block: Any) -> Any:
+    """Rank the entries of each row; ranks of CSR are shifted such that zeros have rank 0."""
+    if not scipy.sparse.issparse(block):
+        return np.asarray(scipy.stats.rankdata(block, axis=1))
+    ranks = np.empty(block.nnz)
+    for first, stop in itertools.pairwise(block.indptr):
+        values = block.data[first:stop]
+        zeros = block.shape[1] - np.count_nonzero(values)
+        rank = scipy.stats.rankdata(values) + (zeros - (values == 0).sum()) * (values > 0)
+        ranks[first:stop] = np.where(values == 0, 0.0, rank - (values < 0).sum() - (zeros + 1) / 2)
+    return with_stored(block, ranks)
 
 
 def nonzero_count(block: Any) -> int:

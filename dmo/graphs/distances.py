@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, canonical, double, row_blocks, rows, scaled_rows, stored_values
+from dmo.blocks import Rows, canonical, double, row_blocks, rows, scaled_rows, squared_norms, stored_values
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.threads import over_rows
@@ -103,19 +103,10 @@ def read(X: Rows) -> Matrix:
     return np.ascontiguousarray(block, block.dtype if block.dtype in (np.float32, np.float64) else np.float64)
 
 
-def alike(X_new: Matrix, X: Matrix) -> Matrix:
-    """Convert X_new to CSR if X is CSR, and to a dense array if X is dense."""
-    if scipy.sparse.issparse(X) and not scipy.sparse.issparse(X_new):
-        return scipy.sparse.csr_array(X_new, dtype=np.float64)
-    if scipy.sparse.issparse(X_new) and not scipy.sparse.issparse(X):
-        return X_new.toarray()
-    return X_new
-
-
 def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
     """Prepare rows for products; new rows are centered with the offset of the known rows `like`."""
     sparse = scipy.sparse.issparse(X)
-    squares = _squares(X)
+    squares = squared_norms(X)
     cosine = metric == "cosine"
     with np.errstate(divide="ignore"):
         scale = np.where(squares > 0, 1 / np.sqrt(squares), 0.0) if cosine else np.ones(X.shape[0])
@@ -127,21 +118,10 @@ def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
             exact = _whole_numbers(X, squares)
             offset = None if exact else X.mean(axis=0, dtype=np.float64)
     values = scaled_rows(X, scale) if sparse else _dense_values(X, scale, offset, np.float32)
-    lengths = _squares(values)
+    lengths = squared_norms(values)
     rounding = 0.0 if sparse or exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
     h = np.ones(len(lengths)) if cosine else lengths
     return Ready(X, scale, offset, values, h, np.sqrt(lengths), rounding, metric)
-
-
-def _squares(X: Matrix) -> np.ndarray:
-    """Compute squared lengths of rows, summed in float64."""
-    if scipy.sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
-    out = np.empty(len(X))
-    for where in row_blocks(len(X), 4096):
-        block = X[where].astype(np.float64)
-        out[where] = np.einsum("ij,ij->i", block, block)
-    return out
 
 
 def _whole_numbers(X: np.ndarray, squares: np.ndarray) -> bool:

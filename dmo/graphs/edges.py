@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse.csgraph
-import scipy.stats
 from scipy.sparse import csr_array
 
-from dmo.blocks import Rows, dense, dense_means, double, row_blocks, scatter
+from dmo.blocks import Rows, centered_rows, dense, dense_means, double, row_blocks, row_ranks, scatter
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Matrix, distances_to, prepare, read
@@ -495,13 +494,8 @@ def _cosine(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if not scipy.sparse.issparse(X):
-        centered = X.astype(np.float64)
-        centered -= centered.mean(axis=1, keepdims=True)
-        centered[np.ptp(X, axis=1) == 0] = 0.0
-        return _cosine(centered, left, right)
     d, each = X.shape[1], np.arange(X.shape[0])
-    means = np.asarray(X.sum(axis=1)).ravel() / d
+    X, means = centered_rows(X)
     spread = edge_dots(X, each, each) - d * means**2
     spread[spread <= 1e-14 * d * means**2] = 0.0
     product = np.sqrt(spread[left] * spread[right])
@@ -510,17 +504,7 @@ def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Compute Pearson correlations of ranks; ranks of sparse rows are shifted such that zeros have rank 0."""
-    if not scipy.sparse.issparse(X):
-        return _pearson(np.asarray(scipy.stats.rankdata(X, axis=1)), left, right)
-    ranks = X.copy()
-    for i in range(X.shape[0]):
-        own = slice(X.indptr[i], X.indptr[i + 1])
-        values = X.data[own]
-        zeros = X.shape[1] - np.count_nonzero(values)
-        rank = scipy.stats.rankdata(values) + (zeros - (values == 0).sum()) * (values > 0)
-        ranks.data[own] = np.where(values == 0, 0.0, rank - (values < 0).sum() - (zeros + 1) / 2)
-    return _pearson(ranks, left, right)
+    return _pearson(row_ranks(X), left, right)
 
 
 def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:

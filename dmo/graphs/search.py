@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmo.blocks import Rows, row_blocks
+from dmo.blocks import Rows, alike, row_blocks
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried, submit
 from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import loops
-from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
+from dmo.graphs.distances import Ready, distances_to, prepare, product, read, transposed
 from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
 from dmo.threads import blas_limited, over_rows, thread_count
@@ -176,8 +176,8 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
     >>> nearest(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]), k=2).indices
     array([[1, 0]])
     """
-    X, X_new = read(X), read(X_new)
-    X_new = alike(X_new, X)
+    X = read(X)
+    X_new = read(alike(read(X_new), X))
     if X_new.shape[1] != X.shape[1]:
         raise UserError(f"nearest: the new rows have {X_new.shape[1]} features, the known rows {X.shape[1]}")
     _check(X.shape[0] + 1, k, metric)

@@ -264,3 +264,15 @@ def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(
         (np.abs(sparse.data), indices.astype(np.int32) if small else indices, sparse.indptr), shape=shape
     )
+
+
+def signed_sums(X: Matrix, signs: scipy.sparse.csr_array, shift: np.ndarray, sign: np.ndarray) -> np.ndarray:
+    """Compute X `signs` for float32 rows and a matrix with one entry per row, by a compiled loop if X is dense.
+
+    X (n, d); signs (d, k); shift and sign of the loop -> (n, k)
+    """
+    if scipy.sparse.issparse(X):
+        return blocks.dense(X @ signs)
+    out = np.zeros((len(X), signs.shape[1]), np.float32)
+    loops.sketch_rows(X, shift, sign, out)
+    return out

@@ -11,9 +11,9 @@ import scipy.sparse
 
 from dmo.blocks import Block, alike, dense, dense_means, double, row_blocks, shifted
 from dmo.errors import UserError
-from dmo.kernels import Kernel, loops, normalize_rows
+from dmo.kernels import Kernel, normalize_rows
 from dmo.kernels.base import BandwidthKernel
-from dmo.kernels.rows import Prepared
+from dmo.kernels.rows import Prepared, signed_sums
 from dmo.linalg.pivoted_cholesky import rpcholesky
 from dmo.lowrank.sampling import draw
 from dmo.progress import stage
@@ -90,14 +90,7 @@ def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
     column = (features + shift[features // _SKETCH_COLUMNS]) % _SKETCH_COLUMNS
     signs = scipy.sparse.csr_array((sign, (features, column)), shape=(d, _SKETCH_COLUMNS))
 
-    def summed(rows: Any) -> np.ndarray:
-        if scipy.sparse.issparse(rows):
-            return np.asarray((rows @ signs).toarray())
-        out = np.zeros((len(rows), _SKETCH_COLUMNS), np.float32)
-        loops.sketch_rows(rows, shift, sign, out)
-        return out
-
-    return summed
+    return lambda rows: signed_sums(rows, signs, shift, sign)
 
 
 def _is_wide(d: int) -> bool:
