@@ -3,6 +3,9 @@
 A *row source* is any object with `shape`, `dtype` and row slicing: a NumPy array, a SciPy CSR matrix, a dask array, a
 Zarr array, a view of a feature store, or a `Subset` of one of these. The functions of this module read row sources into
 memory, in most cases through `rows`.
+
+Rows in memory are an array or CSR. The operations of this module accept both, so that other modules do not distinguish
+them.
 """
 
 from __future__ import annotations
@@ -339,9 +342,7 @@ def reads_sparse(source: Rows) -> bool:
 
 def alike(block: Any, other: Block) -> Any:
     """Convert a row block to CSR if another one is CSR, otherwise to an array."""
-    if not scipy.sparse.issparse(other):
-        return dense(block)
-    return block if scipy.sparse.issparse(block) else scipy.sparse.csr_array(block)
+    return as_csr(block) if scipy.sparse.issparse(other) else dense(block)
 
 
 def canonical(block: Any) -> Any:
@@ -379,6 +380,11 @@ def stored_rows(block: Any) -> np.ndarray:
 def stored_columns(block: Any) -> np.ndarray:
     """Return the column index of each entry in `stored_values`, for an array as a row."""
     return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
+
+
+def column_sums(block: Any, values: np.ndarray) -> np.ndarray:
+    """Sum numbers of the entries in `stored_values` by column."""
+    return np.bincount(block.indices, values, block.shape[1]) if scipy.sparse.issparse(block) else values.sum(axis=0)
 
 
 def first_entry(block: Any, chosen: np.ndarray) -> tuple[int, int, Any]:
@@ -565,12 +571,11 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
 
 def packed(Y: Any) -> Block:
     """Convert a matrix in memory to CSR or to an array, whichever is smaller."""
-    if scipy.sparse.issparse(Y):
-        stored = int(np.count_nonzero(Y.data))
-        return Y if is_smaller_sparse(Y.shape, stored, Y.dtype) else Y.toarray()
-    stored = sum(int(np.count_nonzero(Y[where])) for where in cell_blocks(Y.shape))
+    stored = nonzero_count(Y)
     if not is_smaller_sparse(Y.shape, stored, Y.dtype):
-        return np.asarray(Y)
+        return dense(Y)
+    if scipy.sparse.issparse(Y):
+        return Y
     return gathered((Y[where] for where in cell_blocks(Y.shape)), Y.shape, stored, Y.dtype)
 
 

@@ -23,6 +23,7 @@ from dmo.blocks import (
     Rows,
     RowsOf,
     Subset,
+    column_sums,
     dense,
     double,
     presence,
@@ -33,6 +34,8 @@ from dmo.blocks import (
     sampled,
     spaced_rows,
     spread,
+    stored_rows,
+    stored_values,
     strips,
     weighted_median,
 )
@@ -400,15 +403,11 @@ class _KnownCells(_Statistics):
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
-        n, d = block.shape
-        count = float(n if weights is None else weights.sum())
-        if not scipy.sparse.issparse(block):
-            gap = np.isnan(block)
-            return count, _times(gap, weights).sum(axis=0), _times(np.where(gap, 0.0, block), weights).sum(axis=0)
-        own = None if weights is None else np.repeat(weights, np.diff(block.indptr))
-        gap = np.isnan(block.data)
-        missing = np.bincount(block.indices, _times(gap, own), d)
-        return count, missing, np.bincount(block.indices, _times(np.where(gap, 0.0, block.data), own), d)
+        count = float(block.shape[0] if weights is None else weights.sum())
+        values, own = stored_values(block), None if weights is None else weights[stored_rows(block)]
+        gap = np.isnan(values)
+        known = np.where(gap, 0.0, values)
+        return count, column_sums(block, _times(gap, own)), column_sums(block, _times(known, own))
 
 
 @dataclass(frozen=True)

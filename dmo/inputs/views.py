@@ -30,7 +30,9 @@ from dmo.blocks import (
     presence,
     row_blocks,
     rows,
+    stored_rows,
     stored_values,
+    with_stored,
 )
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples, UserError, amount
@@ -357,11 +359,7 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
         missing = np.isnan(array[:, 0])
         missing[missing] = np.isnan(array[missing]).all(axis=1)
     if missing.any():
-        array = array.copy()
-        if scipy.sparse.issparse(array):
-            array.data[np.isnan(array.data) & np.repeat(missing, np.diff(array.indptr))] = 0.0
-        else:
-            array[missing] = 0.0
+        array = with_stored(array, np.where(missing[stored_rows(array)], 0.0, stored_values(array)))
     if not filled:
         _refuse_non_finite(key, array, 0, names, kind)
     return PartialRows(array, ~missing) if missing.any() else array
