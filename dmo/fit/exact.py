@@ -252,11 +252,10 @@ def _built(
 ) -> FittedKernel:
     # The rows must fit as float64, together with a working copy.
     size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
-    rows_fit = size <= free_memory() / 2 or all(map(reads_sparse, used.values()))
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if is_linear(kernel) and wide and compared() is not None and storage == "memory":
         engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.
-    elif is_linear(kernel) and rows_fit:
+    elif is_linear(kernel) and (size <= free_memory() / 2 or all(map(reads_sparse, used.values()))):
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
     if storage == "memory":  # Read the rows once; they are small compared with the n x n kernel, or a factor of it.
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
