@@ -927,7 +927,7 @@ class _Reader:
             row = f"row {i}" if ids is None else repr(ids[i])
             column = f"column {j}" if names is None else f"column {names[j]!r}"
             self.notes.append(
-                f"labels: {np.count_nonzero(gaps)} cells are missing (first: {row}, {column}) and treated as unknown labels"
+                f"labels: {gaps.sum()} cells are missing (first: {row}, {column}) and treated as unknown labels"
             )
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from dmo.blocks import Rows, centered_rows, dense, dense_means, double, row_blocks, row_ranks, scatter
 from dmo.errors import UserError
 from dmo.graphs import loops
-from dmo.graphs.distances import Matrix, distances_to, prepare, read
+from dmo.graphs.distances import Matrix, prepare, read
 from dmo.graphs.search import Neighbors, neighbors
 from dmo.threads import over_rows
 
@@ -432,7 +432,7 @@ def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
         there = np.arange(own.max()) < own
         pairs = np.full(there.shape, -1)
         pairs[there] = right[edges]
-        out[edges] = distances_to(ready.take(np.arange(where.start, where.stop)), ready, pairs)[there]
+        out[edges] = ready.squared_to(ready.take(np.arange(where.start, where.stop)), pairs)[there]
     return out
 
 
