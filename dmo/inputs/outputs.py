@@ -148,7 +148,7 @@ def are_many(y: Any) -> bool:
 def are_sparse_labels(y: Any) -> bool:
     """Return whether y is a sparse matrix of labels: very many of them, or some with only 0 and 1."""
     given = getattr(y, "source", y)
-    if not scipy.sparse.issparse(given) or given.shape[1] == 1:
+    if not scipy.sparse.issparse(given) or given.shape[1] < 2:
         return False
     return are_many(given) or bool(np.isin(given.data, (0, 1)).all())
 
