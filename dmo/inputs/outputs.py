@@ -103,9 +103,9 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     y (n, L) -> labels (n, L), CSR if y is sparse; known (n, L), an array or `KnownRows`, or None if all are known
     """
     y = rows(y.source) if isinstance(y, LabelRows) else y
-    if scipy.sparse.issparse(y) and cast(Any, y).shape[1] > 1:
-        return _sparse_labels(estimator, y, n, reset)
     if scipy.sparse.issparse(y):
+        if cast(Any, y).shape[1] > 1:
+            return _sparse_labels(estimator, y, n, reset)
         labels, gaps = _without_gaps(y)
         y = labels.toarray() if gaps is None else np.ma.MaskedArray(labels.toarray(), gaps.toarray())
     values, names, mask = _read_masked(y, n)
