@@ -146,6 +146,7 @@ def read(X: Rows) -> Matrix:
 
 def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
     """Prepare rows for products; new rows are centered with the offset of the known rows `like`."""
+    kind: type[Ready] = Ready
     squares, cosine = squared_norms(X), metric == "cosine"
     with np.errstate(divide="ignore"):
         scale = np.where(squares > 0, 1 / np.sqrt(squares), 0.0) if cosine else np.ones(X.shape[0])
@@ -157,7 +158,7 @@ def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
             offset = like.offset
         else:
             offset = None if cosine or exact else X.mean(axis=0, dtype=np.float64)
-        kind, values = Ready, _dense_values(X, scale, offset, np.float32)
+        values = _dense_values(X, scale, offset, np.float32)
         rounding = 0.0 if exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
     lengths = squared_norms(values)
     h = np.ones(len(lengths)) if cosine else lengths
