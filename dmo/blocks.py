@@ -2,10 +2,14 @@
 
 A *row source* is any object with `shape`, `dtype` and row slicing, such as a NumPy array, a SciPy CSR matrix, a Dask
 array, a Zarr array, a view of a feature store, or a `Subset` of another row source.
+
+Rows in memory are an array or CSR. The operations of this module accept both, so that other modules do not distinguish
+them.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import threading
@@ -143,7 +147,7 @@ class Subset(ByRows):
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
         kept = getattr(source, "kept", None)  # Some sources keep their rows in memory, because they are read often.
         source = source if kept is None else kept
-        if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
+        if in_memory(source):
             return source[picked]
         return _gather(source, picked)
 
@@ -253,7 +257,7 @@ class InOrder:
         self.__init__(source)  # type: ignore[misc]
 
     def __getitem__(self, where: slice) -> Block:
-        if isinstance(self.source, np.ndarray) or scipy.sparse.issparse(self.source) or where.stop <= where.start:
+        if in_memory(self.source) or where.stop <= where.start:
             return rows(self.source, where)
         parts, start = [], where.start
         first, rest = getattr(self._own, "rest", (0, None))
@@ -292,6 +296,211 @@ def stacked(parts: Sequence[Any]) -> Any:
 def dense(block: Any) -> np.ndarray:
     """Convert a dense or sparse block of rows to a NumPy array."""
     return block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
+
+
+def as_block(rows: Any) -> Block:
+    """Convert a matrix in memory to an array, or to CSR if it is sparse."""
+    if scipy.sparse.issparse(rows):
+        return rows if isinstance(rows, scipy.sparse.csr_array) else scipy.sparse.csr_array(rows)
+    return np.asarray(rows)
+
+
+def in_memory(source: Any) -> bool:
+    """Check whether rows are an array or a sparse matrix in memory, of which any list of rows can be selected."""
+    return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
+
+
+def reads_sparse(source: Rows) -> bool:
+    """Check whether the rows of a source are read as CSR."""
+    return scipy.sparse.issparse(rows(source, slice(0, 0)))
+
+
+def alike(block: Any, other: Block) -> Any:
+    """Convert a row block to CSR if another one is CSR, otherwise to an array."""
+    return as_csr(block) if scipy.sparse.issparse(other) else dense(block)
+
+
+def canonical(block: Any) -> Any:
+    """Sum duplicate entries of CSR and sort its indices, in a copy if necessary; return arrays unchanged."""
+    if scipy.sparse.issparse(block) and not block.has_canonical_format:
+        block = block.copy()
+        block.sum_duplicates()
+    return block
+
+
+def transposed(block: Any) -> Block:
+    """Transpose a matrix in memory."""
+    return scipy.sparse.csr_array(block.T) if scipy.sparse.issparse(block) else np.ascontiguousarray(block.T)
+
+
+def stored_values(block: Any) -> np.ndarray:
+    """Return the stored entries of a CSR block, or an array unchanged."""
+    return block.data if scipy.sparse.issparse(block) else block
+
+
+def with_stored(block: Any, values: np.ndarray) -> Any:
+    """Replace the stored entries of a row block; other entries of CSR remain 0."""
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array((values, block.indices, block.indptr), shape=block.shape)
+    return values
+
+
+def stored_rows(block: Any) -> np.ndarray:
+    """Return the row index of each entry in `stored_values`, for an array as a column."""
+    if scipy.sparse.issparse(block):
+        return np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+    return np.arange(block.shape[0])[:, None]
+
+
+def stored_columns(block: Any) -> np.ndarray:
+    """Return the column index of each entry in `stored_values`, for an array as a row."""
+    return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
+
+
+def column_sums(block: Any, values: np.ndarray) -> np.ndarray:
+    """Sum numbers of the entries in `stored_values` by column."""
+    return np.bincount(block.indices, values, block.shape[1]) if scipy.sparse.issparse(block) else values.sum(axis=0)
+
+
+def first_entry(block: Any, chosen: np.ndarray) -> tuple[int, int, Any]:
+    """Return row, column and value of the first entry that a mask over `stored_values` selects."""
+    at = int(chosen.argmax())
+    if scipy.sparse.issparse(block):
+        return int(np.searchsorted(block.indptr, at, side="right")) - 1, int(block.indices[at]), block.data[at]
+    row, column = divmod(at, chosen.shape[1])
+    return row, column, block[row, column]
+
+
+def nullable(labels: Any) -> Any:
+    """Convert labels to floats, which can be NaN for unknown labels: float32 in CSR, float64 in an array."""
+    return labels.astype(np.float32 if scipy.sparse.issparse(labels) else np.float64, copy=False)
+
+
+def unknown_rows(labels: Any, where: np.ndarray) -> Any:
+    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
+    if not len(where):
+        return labels
+    n, L = labels.shape
+    known = np.ones(n, np.float32)
+    known[where] = 0
+    if not scipy.sparse.issparse(labels):
+        return np.where(known[:, None], nullable(labels), np.nan)
+    ends = np.cumsum(np.concatenate([[0], np.where(known == 0, L, 0)]))
+    gaps = scipy.sparse.csr_array(
+        (np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L)
+    )
+    found = scipy.sparse.csr_array(scipy.sparse.diags_array(known) @ labels)
+    found.eliminate_zeros()
+    return found + gaps
+
+
+def strips(block: Any, size: int) -> list[slice]:
+    """Split the rows of an array into slices of at most `size` rows, which fit the cache; CSR is one slice."""
+    return row_blocks(block.shape[0], max(1, block.shape[0]) if scipy.sparse.issparse(block) else size)
+
+
+def csr_parts(value: Any) -> Any:
+    """Convert a sparse matrix to a tuple of its shape and sorted arrays; return other values unchanged."""
+    if not scipy.sparse.issparse(value):
+        return value
+    csr = scipy.sparse.csr_array(value).sorted_indices()
+    return "csr", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data
+
+
+def array_bytes(source: Rows) -> int:
+    """Return the memory that the rows of a source need as an array; 0 if they are read as CSR."""
+    return 0 if reads_sparse(source) else math.prod(source.shape) * np.dtype(source.dtype).itemsize
+
+
+def zeroed_rows(block: Any, kept: np.ndarray) -> Block:
+    """Set the rows of a block to 0 where the mask `kept` is False."""
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array(scipy.sparse.diags_array(kept.astype(block.dtype)) @ block)
+    return np.where(kept[:, None], block, block.dtype.type(0))
+
+
+def dense_means(block: Any) -> np.ndarray | None:
+    """Compute the column means of an array in float64; return None for CSR, which centering would make dense."""
+    return None if scipy.sparse.issparse(block) else block.mean(axis=0, dtype=np.float64)
+
+
+def shifted(block: Any, mean: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    """Subtract a vector from the rows of an array; return CSR with the vector that products must still subtract."""
+    if mean is None or scipy.sparse.issparse(block):
+        return block, mean
+    return block - mean, None
+
+
+def scaled_rows(block: Any, factors: np.ndarray) -> Any:
+    """Multiply each row by its factor."""
+    return with_stored(block, stored_values(block) * factors[stored_rows(block)])
+
+
+def squared_norms(block: Any) -> np.ndarray:
+    """Compute the squared Euclidean norm of every row, summed in float64."""
+    if scipy.sparse.issparse(block):
+        return np.asarray(block.multiply(block).sum(axis=1), np.float64).ravel()
+    out = np.empty(len(block))
+    for where in row_blocks(len(block), 4096):
+        strip = double(block[where])
+        out[where] = np.einsum("ij,ij->i", strip, strip)
+    return out
+
+
+def scatter(block: Any) -> float:
+    """Compute the sum of squared distances of rows from their mean."""
+    mean, values = np.asarray(block.mean(axis=0, dtype=np.float64)).ravel(), stored_values(block)
+    if scipy.sparse.issparse(block):
+        return max(0.0, float(np.square(values).sum() - block.shape[0] * (mean @ mean)))
+    return float(np.square(values - mean).sum())
+
+
+def joined_columns(parts: Sequence[Any]) -> Block:
+    """Concatenate blocks of the same rows horizontally: as CSR if all are CSR, otherwise as an array."""
+    if all(map(scipy.sparse.issparse, parts)):
+        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+    return np.hstack([dense(part) for part in parts])
+
+
+def as_csr(block: Any) -> scipy.sparse.csr_array:
+    """Convert a row block to CSR."""
+    return scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else compressed(block)
+
+
+def add_to(out: np.ndarray, block: Any) -> None:
+    """Add a block to an array in place; of CSR, only the stored entries are added."""
+    if scipy.sparse.issparse(block):
+        found = scipy.sparse.coo_array(block)
+        out[found.coords] += found.data
+    else:
+        out += block
+
+
+def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
+    """Subtract the mean of each row from its entries; return CSR with the means that products must still subtract."""
+    if scipy.sparse.issparse(block):
+        return block, np.asarray(block.mean(axis=1, dtype=np.float64)).ravel()
+    centered = block - block.mean(axis=1, dtype=np.float64, keepdims=True)
+    centered[np.ptp(block, axis=1) == 0] = 0.0
+    return centered, np.zeros(len(block))
+
+
+def row_ranks(block: Any) -> Any:
+    """Rank the entries of each row; ranks of CSR are shifted such that zeros have rank 0."""
+    if not scipy.sparse.issparse(block):
+        return np.asarray(scipy.stats.rankdata(block, axis=1))
+    ranks = np.empty(block.nnz)
+    for first, stop in itertools.pairwise(block.indptr):
+        values = block.data[first:stop]
+        zeros = block.shape[1] - np.count_nonzero(values)
+        rank = scipy.stats.rankdata(values) + (zeros - (values == 0).sum()) * (values > 0)
+        ranks[first:stop] = np.where(values == 0, 0.0, rank - (values < 0).sum() - (zeros + 1) / 2)
+    return with_stored(block, ranks)
+
+
+def nonzero_count(block: Any) -> int:
+    """Count the nonzero entries of a row block."""
+    return int(np.count_nonzero(stored_values(block)))
 
 
 def is_smaller_sparse(shape: tuple[int, int], stored: int, dtype: Any) -> bool:
@@ -337,14 +546,11 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
 
 def packed(Y: Any) -> Block:
     """Convert a matrix in memory to CSR or to an array, whichever is smaller."""
-    if scipy.sparse.issparse(Y):
-        stored = int(np.count_nonzero(Y.data))
-        return Y if is_smaller_sparse(Y.shape, stored, Y.dtype) else Y.toarray()
-    if Y.nbytes <= _PACKED:
-        return np.asarray(Y)
-    stored = sum(int(np.count_nonzero(Y[where])) for where in cell_blocks(Y.shape))
+    stored = nonzero_count(Y)
     if not is_smaller_sparse(Y.shape, stored, Y.dtype):
-        return np.asarray(Y)
+        return dense(Y)
+    if scipy.sparse.issparse(Y):
+        return Y
     return gathered((Y[where] for where in cell_blocks(Y.shape)), Y.shape, stored, Y.dtype)
 
 
@@ -357,10 +563,8 @@ def filled(Y: Any, value: float = 0.0) -> Any:
     """Replace missing values (NaN) of a matrix by `value`; matrices of integers are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y
-    if scipy.sparse.issparse(Y):
-        data = np.where(np.isnan(Y.data), value, Y.data)
-        return scipy.sparse.csr_array((data, Y.indices, Y.indptr), shape=Y.shape)
-    return np.where(np.isnan(Y), value, Y)
+    values = stored_values(Y)
+    return with_stored(Y, np.where(np.isnan(values), value, values))
 
 
 def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
@@ -373,9 +577,7 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
         block: Any = Y[where]
         sums += np.asarray(filled(block).sum(axis=0, dtype=np.float64)).ravel()
         if Y.dtype.kind == "f":
-            gaps = block.astype(bool) if scipy.sparse.issparse(block) else np.isnan(block)
-            if scipy.sparse.issparse(block):
-                gaps.data = np.isnan(block.data)
+            gaps = with_stored(block, np.isnan(stored_values(block)))
             counts -= np.asarray(gaps.sum(axis=0)).ravel()
             unlabeled += int((np.asarray(gaps.sum(axis=1)).ravel() == Y.shape[1]).sum())
     return sums, counts, unlabeled
@@ -403,9 +605,7 @@ def rows(source: Rows, where: slice | None = None) -> Block:
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
-    if scipy.sparse.issparse(block):
-        return scipy.sparse.csr_array(block)
-    return np.asarray(block)
+    return as_block(block)
 
 
 def numbered(source: Rows) -> tuple[Rows, np.ndarray | None]:
@@ -422,7 +622,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
     """Read the entries in the rows `down` and the columns `across`; chunks without such entries are not read."""
     given: Any = source
     first, second, chunks = _span(down), _span(across), getattr(source, "chunks", None)
-    by_rows = isinstance(given, np.ndarray) or scipy.sparse.issparse(given) or hasattr(given, "compute")
+    by_rows = in_memory(given) or hasattr(given, "compute")
     if by_rows or not chunks:
         block: Any = (given[first] if by_rows else rows(Subset(given, down)))[:, second]
         return dense(_computed(block) if hasattr(block, "compute") else block)

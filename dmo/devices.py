@@ -12,14 +12,13 @@ from typing import Any
 import array_api_compat
 import dask.config
 import numpy as np
-import scipy.sparse
 
 from dmo.errors import UserError
 
 
 def foreign(array: Any) -> Any:
     """Return the array API namespace of an array of another library than NumPy, or None for all other arrays."""
-    if isinstance(array, np.ndarray) or scipy.sparse.issparse(array) or not array_api_compat.is_array_api_obj(array):
+    if isinstance(array, np.ndarray) or not array_api_compat.is_array_api_obj(array):
         return None
     lazy = array_api_compat.is_dask_array(array) or array_api_compat.is_pydata_sparse_array(array)
     return None if lazy else array_api_compat.array_namespace(array)

@@ -8,9 +8,21 @@ from dataclasses import fields, is_dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import scipy
 
-from dmo.blocks import RowMask, Rows, Subset, iterate, numbered, presence, row_blocks
+from dmo.blocks import (
+    RowMask,
+    Rows,
+    Subset,
+    csr_parts,
+    iterate,
+    numbered,
+    presence,
+    row_blocks,
+    stored_columns,
+    stored_values,
+    strips,
+    with_stored,
+)
 
 _BLOCK = 8192  # Number of rows that are read at the same time.
 _STRIP = 1 << 15  # Number of 64-bit integers that are hashed at the same time and fit in the processor cache.
@@ -31,7 +43,7 @@ def fingerprint(source: Rows) -> str:
     found = hashlib.sha256()
     _feed(found, (tuple(source.shape), np.dtype(source.dtype).name))
     for _, block in iterate(source, _BLOCK):
-        _feed(found, block if scipy.sparse.issparse(block) else np.asarray(block))
+        _feed(found, block)
     return found.hexdigest()[:16]
 
 
@@ -69,15 +81,11 @@ def _block_hashes(block: Any, exact: bool) -> np.ndarray:
     n, d = block.shape
     factors = mixed(np.arange(1, d + 1)) | np.uint64(1)
     found = np.zeros(n, np.uint64)
-    if scipy.sparse.issparse(block):
-        csr = scipy.sparse.csr_array(block)
-        sums = np.append(np.uint64(0), np.cumsum(_spread(csr.data, exact) * factors[csr.indices]))
-        return np.asarray(sums[csr.indptr[1:]] - sums[csr.indptr[:-1]])
-    size = max(1, _STRIP // max(1, d))
-    for start in range(0, n, size):
-        values = _spread(block[start : start + size], exact)
-        values *= factors
-        found[start : start + size] = values.sum(axis=1)
+    for where in strips(block, max(1, _STRIP // max(1, d))):
+        strip = block[where]
+        values = _spread(stored_values(strip), exact)
+        values *= factors[stored_columns(strip)]
+        found[where] = with_stored(strip, values).sum(axis=1)
     return found
 
 
@@ -147,6 +155,7 @@ def joined_keys(*parts: np.ndarray | None) -> np.ndarray | None:
 def _feed(found: Any, value: Any) -> None:
     if isinstance(value, np.generic):
         value = value.item()
+    value = csr_parts(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         found.update(f"{type(value).__name__} {value!r};".encode())
     elif isinstance(value, RowMask):
@@ -156,9 +165,6 @@ def _feed(found: Any, value: Any) -> None:
     elif isinstance(value, np.ndarray):
         found.update(f"array {value.shape} {value.dtype.str};".encode())
         found.update(np.ascontiguousarray(value).data)
-    elif scipy.sparse.issparse(value):
-        csr = scipy.sparse.csr_array(value).sorted_indices()
-        _feed(found, ("csr", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data))
     elif isinstance(value, Mapping):
         _feed(found, ("mapping", [(str(key), value[key]) for key in sorted(value, key=str)]))
     elif isinstance(value, (list, tuple)):

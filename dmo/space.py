@@ -18,7 +18,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from dmo.blocks import row_blocks, rows
+from dmo.blocks import dense_means, double, row_blocks, rows
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, Moments
 from dmo.fit.row_sums import BLOCK
@@ -156,11 +156,8 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
         found |= {_PART + name: np.asarray(part(block), np.float64) for name, part in parts.items()}
         found |= {} if labels is None else {LABELS: labels[where]}
         for name, some in block.items():
-            if scipy.sparse.issparse(some):
-                found[name] = some.astype(np.float64)
-            else:  # Subtract the mean of the first block, because large means cause cancellation.
-                found[name] = np.asarray(some, np.float64)
-                found[name] = found[name] - shifts.setdefault(name, found[name].mean(axis=0))
+            shift = shifts.setdefault(name, dense_means(some))
+            found[name] = double(some) if shift is None else some - shift  # sums of columns far from 0 would cancel
         return found
 
     moments = Moments.collect(groups(where) for where in row_blocks(n, BLOCK)).centered()

@@ -19,13 +19,34 @@ from dmo.blocks import (
     InOrder,
     RowMask,
     Subset,
+    alike,
+    canonical,
+    centered_rows,
+    column_sums,
     compressed,
+    first_entry,
     iterate,
+    joined_columns,
+    nonzero_count,
+    reads_sparse,
     row_blocks,
     row_numbers,
+    row_ranks,
     rows,
+    scaled_rows,
+    scatter,
+    shifted,
     spaced_rows,
+    squared_norms,
+    stored_columns,
+    stored_rows,
+    stored_values,
+    strips,
+    transposed,
+    unknown_rows,
     weighted_median,
+    with_stored,
+    zeroed_rows,
 )
 from dmo.hashing import fingerprint
 from dmo.linalg.tall import gram, orthonormalize
@@ -297,3 +318,50 @@ def test_arrays_are_compressed_as_scipy_does(kind: type, shape: tuple[int, int])
         np.testing.assert_array_equal(found.indptr, expected.indptr)
         np.testing.assert_array_equal(found.indices, expected.indices)
         np.testing.assert_array_equal(found.data, expected.data)
+
+
+FACTORS = np.linspace(-1, 1, len(A))
+OPERATIONS = {
+    "alike": lambda X: alike(A, X),
+    "canonical": canonical,
+    "columns": lambda X: with_stored(X, stored_values(X) * np.arange(4.0)[stored_columns(X)]),
+    "column sums": lambda X: column_sums(X, stored_values(X).astype(float)),
+    "first entry": lambda X: np.array(first_entry(X, stored_values(X) > 0.9)),
+    "joined": lambda X: joined_columns([X, X]),
+    "nonzero": nonzero_count,
+    "norms": squared_norms,
+    "rows": lambda X: with_stored(X, stored_values(X) * FACTORS[stored_rows(X)]),
+    "scaled": lambda X: scaled_rows(X, FACTORS),
+    "scatter": scatter,
+    "strips": lambda X: np.concatenate([dense(X[where]) for where in strips(X, 7)]),
+    "transposed": transposed,
+    "unknown": lambda X: unknown_rows(X, np.array([3, 8])),
+    "zeroed": lambda X: zeroed_rows(X, FACTORS > 0),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation_agrees_for_dense_and_sparse_rows(name):
+    array, csr = OPERATIONS[name](A), OPERATIONS[name](scipy.sparse.csr_array(A))
+    if np.ndim(array) == 2:
+        assert scipy.sparse.issparse(csr) or name == "strips"
+    np.testing.assert_allclose(dense(csr), array, rtol=1e-6, atol=1e-6)
+
+
+def test_shifted_returns_what_csr_products_must_subtract():
+    mean = A.mean(axis=0)
+    (array, nothing), (csr, rest) = shifted(A, mean), shifted(scipy.sparse.csr_array(A), mean)
+    assert nothing is None
+    np.testing.assert_allclose(csr @ np.eye(4) - rest, array, atol=1e-6)
+
+
+def test_centered_ranks_agree_up_to_the_rank_of_zeros():
+    signed = A - 0.5 * (A > 0.5)
+    array, _ = centered_rows(row_ranks(signed))
+    csr, means = centered_rows(row_ranks(scipy.sparse.csr_array(signed)))
+    np.testing.assert_allclose(csr.toarray() - means[:, None], array, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_reads_sparse_recognizes_containers(name):
+    assert reads_sparse(CONTAINERS[name]()) == ("csr" in name)

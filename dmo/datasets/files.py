@@ -14,7 +14,25 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, Block, InOrder, Rows, Subset, dense, filled, packed, row_blocks, rows
+from dmo.blocks import (
+    SINGLE,
+    Block,
+    InOrder,
+    Rows,
+    Subset,
+    alike,
+    array_bytes,
+    as_block,
+    dense,
+    filled,
+    first_entry,
+    nonzero_count,
+    packed,
+    row_blocks,
+    rows,
+    stored_values,
+    transposed,
+)
 from dmo.datasets.cards import ALL, by_split
 from dmo.datasets.samples import Samples, TextVocabulary
 from dmo.errors import UserError, amount
@@ -578,8 +596,8 @@ class _Reader:
             return
         known = columns if _all_end(files, ".arff") else None
         table = open_table(view, files, known, with_labels=self.whole or unlabeled)
-        if self.in_memory and not scipy.sparse.issparse(rows(table.X, slice(0, 0))):
-            check_memory(f"view {view!r}", math.prod(table.X.shape) * np.dtype(table.X.dtype).itemsize)
+        if self.in_memory:
+            check_memory(f"view {view!r}", array_bytes(table.X))
         self.notes += table.notes
         self.shards[view] = getattr(table.X, "shards", [])
         if list(files) == [ALL] and not self.in_memory:
@@ -783,7 +801,7 @@ class _Reader:
                         asked = frames.class_like(self.schemas[view].columns, table)
                         self.notes += [] if asked is None else [frames.question(asked)]
             else:
-                views[view] = np.asarray(table) if self.in_memory and not scipy.sparse.issparse(table) else table
+                views[view] = as_block(table) if self.in_memory else table
         lost = [name for name in self.text if name not in self.texts]
         if lost:
             raise DataError(f"no table has the text column {lost[0]!r}; check the name")
@@ -900,16 +918,13 @@ class _Reader:
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
     def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
-        cells = Y.data if scipy.sparse.issparse(Y) else Y
-        gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
-        if len(gaps):
-            i, j = (
-                gaps[0] if cells is Y else (np.searchsorted(Y.indptr, gaps[0, 0], "right") - 1, Y.indices[gaps[0, 0]])
-            )
+        """Add a note about missing labels."""
+        if Y.dtype.kind == "f" and (gaps := np.isnan(stored_values(Y))).any():
+            i, j, _ = first_entry(Y, gaps)
             row = f"row {i}" if ids is None else repr(ids[i])
             column = f"column {j}" if names is None else f"column {names[j]!r}"
             self.notes.append(
-                f"labels: {len(gaps)} cells are missing (first: {row}, {column}) and treated as unknown labels"
+                f"labels: {gaps.sum()} cells are missing (first: {row}, {column}) and treated as unknown labels"
             )
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
@@ -957,8 +972,7 @@ class _Reader:
                 self.notes.append(
                     f"view {view!r} has {target} columns, which is the number of samples, so it is transposed"
                 )
-                X = rows(X)
-                views[view] = scipy.sparse.csr_array(X.T) if scipy.sparse.issparse(X) else np.ascontiguousarray(X.T)
+                views[view] = transposed(rows(X))
                 names.pop(view, None)
             elif X.shape[0] != target:
                 other = "labels" if Y is not None else next(iter(views))
@@ -971,9 +985,7 @@ class _Reader:
 
 
 def _are_equal(left: Block, right: Block) -> bool:
-    if not scipy.sparse.issparse(left) or not scipy.sparse.issparse(right):
-        return np.array_equal(dense(left), dense(right))
-    return left.shape == right.shape and not (left != right).nnz
+    return left.shape == right.shape and not nonzero_count(left != alike(right, left))
 
 
 def _is_streamed(path: str | os.PathLike[str]) -> bool:

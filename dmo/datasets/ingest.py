@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Subset, dense, rows
+from dmo.blocks import Subset, dense, reads_sparse, rows, stored_values
 from dmo.datasets.cards import ALL, Card, File, Files, ViewCard, by_split, read_card
 from dmo.datasets.files import check_known, ingest_files, read_description
 from dmo.datasets.samples import Samples
@@ -147,7 +147,7 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
         X = tables[view.name].X
         if view.order is not None:
             X = Subset(rows(X), _order(view, paths, None if Y is None else dense(Y)))
-        if view.kind == "sparse" and not scipy.sparse.issparse(rows(X, slice(0, 0))):
+        if view.kind == "sparse" and not reads_sparse(X):
             X = scipy.sparse.csr_array(rows(X))
         sources[view.name] = X
     about = {"dataset": card.name, "title": card.title, "license": card.license, "citation": card.citation}
@@ -297,7 +297,7 @@ def checked(card: Card, samples: Samples) -> Samples:
     if labels is None or labels.shape != (n, card.labels.number):
         got = "missing" if labels is None else _by(labels.shape)
         raise DataError(f"{card.name}: the labels are {got}, expected {n} x {card.labels.number} as in the card")
-    real = not np.isin(labels.data if scipy.sparse.issparse(labels) else labels, (0, 1)).all()
+    real = not np.isin(stored_values(labels), (0, 1)).all()
     what, first = "targets with the sum {:.10g}" if real else "{:.0f} positives", 0
     for split, count in card.rows.items():
         total, expected = float(labels[first : first + count].sum(dtype=np.float64)), card.labels.total[split]

@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import SINGLE, ByRows, InOrder, Rows, dense, row_blocks, rows
+from dmo.blocks import SINGLE, ByRows, InOrder, Rows, dense, reads_sparse, row_blocks, rows, stored_values, zeroed_rows
 from dmo.errors import UserError, amount
 from dmo.formats.files import Block, DataError, Stacked, row_of_shard
 from dmo.formats.labels import class_vector
@@ -333,7 +333,7 @@ class Samples:
             view: ViewSpec(
                 X.shape[1],
                 np.dtype((dtypes or {}).get(view, X.dtype)),
-                kind="sparse" if scipy.sparse.issparse(rows(X, slice(0, 0))) else "dense",
+                kind="sparse" if reads_sparse(X) else "dense",
                 histogram=view in histograms,
                 missing=view in gaps,
             )
@@ -452,10 +452,7 @@ class ZeroedRows:
         return self.source.dtype
 
     def __getitem__(self, where: slice) -> Block:
-        block = rows(self.source, where)
-        if scipy.sparse.issparse(block):
-            return scipy.sparse.csr_array(scipy.sparse.diags_array(self.present[where].astype(block.dtype)) @ block)
-        return np.where(self.present[where, None], block, block.dtype.type(0))
+        return zeroed_rows(rows(self.source, where), self.present[where])
 
 
 def _write_views(
@@ -561,11 +558,9 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
 def _is_finite(block: Block) -> bool:
     """Return whether the sum of all values is finite, which proves that all values are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite((block.data if scipy.sparse.issparse(block) else block).sum()))
+        return bool(np.isfinite(stored_values(block).sum()))
 
 
 def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
-    if _is_finite(block) or (scipy.sparse.issparse(block) and not np.isnan(block.data).any()):
-        return None
-    gap = np.isnan(dense(block))
-    return gap if gap.any() else None
+    """Return the mask of NaN in a block, or None if it has no NaN."""
+    return None if _is_finite(block) or not np.isnan(stored_values(block)).any() else np.isnan(dense(block))

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import Rows, double, numbered, rows
+from dmo.blocks import Rows, double, joined_columns, numbered, reads_sparse, rows
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried
 from dmo.errors import UserError, amount
@@ -248,7 +247,7 @@ def _built(
 ) -> FittedKernel:
     # The rows must fit as float64, together with a working copy.
     size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
-    rows_fit = all(scipy.sparse.issparse(source) for source in used.values()) or fits(size, 0.5)
+    rows_fit = fits(size, 0.5) or all(map(reads_sparse, used.values()))
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if kernel.linear and wide and compared() is not None and storage == "memory":
         engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.
@@ -352,11 +351,7 @@ def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
         block = block if normalize is None else normalize_rows(block, normalize)
         weight = kernel.weights[name]
         parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # x'y then includes the weight.
-    if len(parts) == 1:
-        return parts[0]
-    if all(scipy.sparse.issparse(part) for part in parts):
-        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
-    return np.hstack([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
+    return parts[0] if len(parts) == 1 else joined_columns(parts)
 
 
 def linear_expansions(

@@ -10,9 +10,8 @@ from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows
+from dmo.blocks import Rows, Subset, double, presence, row_blocks, rows, strips
 from dmo.devices import moved
 from dmo.errors import UserError
 from dmo.fit.training_rows import KeepsRows
@@ -270,8 +269,7 @@ class LinearExpansion:
         for where in row_blocks(source.shape[0], _BLOCK):
             block, target = rows(source, where), out[where]
             # Convert dense rows in strips: a strip stays in the cache until its product and needs no new memory.
-            size = len(target) if scipy.sparse.issparse(block) else _STRIP
-            for part in row_blocks(len(target), size):
+            for part in strips(block, _STRIP):
                 strip = double(block[part])
                 if self.normalize is not None:
                     strip = normalize_rows(strip, self.normalize)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, double
+from dmo.blocks import InOrder, Rows, double, scaled_rows, shifted, squared_norms, stored_values
 from dmo.cluster import current_client
 from dmo.devices import foreign, placed
 from dmo.errors import UserError
@@ -262,9 +261,8 @@ def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 def _squares(block: Any, weights: np.ndarray | None) -> float:
     """Compute |S^1/2 X|^2 of rows with weights S."""
     if weights is not None:
-        lengths = block.multiply(block).sum(axis=1) if scipy.sparse.issparse(block) else np.square(block).sum(axis=1)
-        return float(weights @ np.asarray(lengths).ravel())
-    values = block.data if scipy.sparse.issparse(block) else block
+        return float(weights @ squared_norms(block))
+    values = stored_values(block)
     return float(np.vdot(values, values))
 
 
@@ -342,8 +340,7 @@ class ShiftedRows:
         """
         if self.narrow and isinstance(X, np.ndarray):
             return X if self.shift is None else np.subtract(X, self.shift, dtype=np.float32)
-        block = double(X)
-        return block if self.shift is None or scipy.sparse.issparse(block) else block - self.shift
+        return shifted(double(X), self.shift)[0]
 
     def single(self, dtype: np.dtype) -> ShiftedRows:
         """Return the map that keeps float32 rows in float32, or this map for rows of another type."""
@@ -377,8 +374,5 @@ def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
     """Multiply factor rows (m x r) by their weights (m); sparse rows stay sparse, block-sparse rows become dense."""
     if foreign(factor_rows) is not None:
         return factor_rows * placed(weights, factor_rows)[:, None]
-    # Convert to CSR once: `multiply` returns COO, which every later product would convert.
-    if scipy.sparse.issparse(factor_rows):
-        return scipy.sparse.csr_array(factor_rows.multiply(weights[:, None]))
     rows = factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows
-    return rows * weights[:, None].astype(rows.dtype if rows.dtype == np.float32 else np.float64)
+    return scaled_rows(rows, weights.astype(rows.dtype if rows.dtype == np.float32 else np.float64))

@@ -24,6 +24,7 @@ import array_api_compat
 import numpy as np
 import scipy.sparse
 
+from dmo.blocks import add_to, as_block, dense
 from dmo.devices import foreign, placed, to_numpy
 from dmo.errors import UserError
 from dmo.threads import in_threads, thread_count
@@ -186,9 +187,9 @@ class Moments:
                     after = list(groups).index(other) >= list(groups).index(name)
                     if (other in dense or after) and not name == other == skip:
                         cell = _cross(part, theirs)
-                        _add_cell(self.gram[slices[name], slices[other]], cell)
+                        add_to(self.gram[slices[name], slices[other]], cell)
                         if other != name:
-                            _add_cell(self.gram[slices[other], slices[name]], cell.T)
+                            add_to(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
             self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine its columns with those of another group.
         finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
@@ -483,9 +484,10 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
     xp = foreign(there)
     parts = []
     for part in groups.values():
-        part = part.toarray() if scipy.sparse.issparse(part) else part.dense() if hasattr(part, "gram") else part
-        if foreign(part) is None and np.promote_types(part.dtype, np.float32) == np.float32:
-            part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
+        if foreign(part) is None:
+            part = part.dense() if hasattr(part, "gram") else dense(part)
+            if np.promote_types(part.dtype, np.float32) == np.float32:
+                part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)
@@ -496,27 +498,16 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
     moments.gram[:] += to_numpy(xp.matmul(xp.matrix_transpose(S), S))
 
 
-def _add_cell(gram: np.ndarray, cell: Any) -> None:
-    """Add a product in place; for sparse products, such as labels with labels, only the stored entries are added."""
-    if scipy.sparse.issparse(cell):
-        found = scipy.sparse.coo_array(cell)
-        gram[found.coords] += found.data
-    else:
-        gram += cell
-
-
 def _cross(left: Any, right: Any) -> Any:
     """Compute left'right if one of them is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
     if hasattr(left, "gram"):
-        if scipy.sparse.issparse(right):
-            return np.asarray(right.T @ left.dense(), np.float64).T
         return np.asarray(left.gram(right), np.float64)
     if hasattr(right, "gram"):
         return _cross(right, left).T
     product = scipy.sparse.csr_array(left).T @ (
         right if isinstance(right, np.ndarray) else scipy.sparse.csr_array(right)
     )
-    return scipy.sparse.csr_array(product) if scipy.sparse.issparse(product) else np.asarray(product)
+    return as_block(product)
 
 
 def _check_same(left: Mapping[str, int], right: Mapping[str, int]) -> None:

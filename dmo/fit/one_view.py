@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows, sampled
+from dmo.blocks import Rows, dense_means, double, row_blocks, rows, sampled
 from dmo.cluster import current_client
 from dmo.errors import TooFewSamples
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
@@ -66,7 +65,7 @@ def relation_features(
         feature_map = fit_maps(approximation, kernel, {view: some}, random_state, False, counts)[view]
         return RelationFeatures(feature_map(source).astype(np.float64), partial(FactorExpansion.of, view, feature_map))
     if plain:
-        values = source if scipy.sparse.issparse(source) else source.astype(np.float64)
+        values = double(source)
         return RelationFeatures(values, partial(LinearExpansion, view))
     return _similarities(view, source, similarity, n_landmarks, random_state, weights)
 
@@ -198,4 +197,4 @@ def collect_view(
 def _amid(X: Rows) -> np.ndarray | None:
     """Compute the mean (d) of the first rows, a shift that preserves precision; return None for sparse rows."""
     some = sampled(X, np.arange(min(X.shape[0], _SOME)))
-    return None if scipy.sparse.issparse(some) else some.mean(axis=0, dtype=np.float64)
+    return dense_means(some)

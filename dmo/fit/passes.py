@@ -9,7 +9,17 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import InOrder, Rows, compressed, dense, double, row_blocks
+from dmo.blocks import (
+    InOrder,
+    Rows,
+    as_csr,
+    dense,
+    double,
+    in_memory,
+    nonzero_count,
+    row_blocks,
+    stored_values,
+)
 from dmo.cluster import current_client
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
@@ -177,21 +187,18 @@ def _label_block(Y: Any) -> Any:
     Y (m, L) -> (m, L)
     """
     kind = np.dtype(np.float32) if Y.dtype.itemsize == 1 else Y.dtype
-    if scipy.sparse.issparse(Y):
-        return Y.astype(kind, copy=False) if Y.nnz <= _SPARSE * Y.shape[0] * Y.shape[1] else Y.astype(kind).toarray()
-    values = np.ascontiguousarray(Y)
-    if np.count_nonzero(values) > _SPARSE * values.size:
-        return values.astype(kind, copy=False)
-    return compressed(values).astype(kind)
+    if nonzero_count(Y) > _SPARSE * Y.shape[0] * Y.shape[1]:
+        return np.ascontiguousarray(dense(Y), kind)
+    return as_csr(Y).astype(kind, copy=False)
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
     """Return labels to send with the tasks, 0 and 1 as bytes, and a reader of labels that tasks read themselves."""
     if isinstance(Y, LabelRows):
-        return (Y.source, None) if scipy.sparse.issparse(Y.source) else (None, InOrder(Y.source))
+        return (Y.source, None) if in_memory(Y.source) else (None, InOrder(Y.source))
     if isinstance(Y, EntryRows):
         return Y, None
-    values = Y.data if scipy.sparse.issparse(Y) else Y
+    values = stored_values(Y)
     if values is not None and values.itemsize > 1 and ((values == 0) | (values == 1)).all():
         Y = Y.astype(np.uint8)
     return Y, None
@@ -228,7 +235,7 @@ def label_products(
                 F = found[name].dense() if hasattr(found[name], "dense") else found[name]
                 for some in row_blocks(len(carried), _CARRIED):
                     image = own[:, some].T @ F
-                    products[carried[some], columns] += image.toarray() if scipy.sparse.issparse(image) else image
+                    products[carried[some], columns] += dense(image)
             advance(1)
     assert total is not None
     return total, products
@@ -311,6 +318,7 @@ class _GapPass:
     raw: FeatureRows
     coefficients: np.ndarray
     which: np.ndarray  # columns of the entries
+    by_gaps: bool  # whether the counts of a block are the matrix of its missing entries
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         counts, weights = beside
@@ -321,7 +329,7 @@ class _GapPass:
         scores = self.coefficients[-1] + sum(
             F.dot(B) if hasattr(F, "dot") else F @ B for F, B in zip(found.values(), parts, strict=True)
         )
-        if scipy.sparse.issparse(counts):  # sparse counts store the missing entries
+        if self.by_gaps:
             R = scipy.sparse.csr_array(counts[:, self.which].multiply(scores * weights[:, None]))
             images = [_crossed(F, R) for F in found.values()]
         else:
@@ -335,8 +343,7 @@ class _GapPass:
 
 def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
     """Compute F'R for factor rows in any form and a sparse matrix."""
-    product = R.T @ (F.dense() if hasattr(F, "dense") else F)
-    return np.asarray((product.toarray() if scipy.sparse.issparse(product) else product).T)
+    return dense(R.T @ (F.dense() if hasattr(F, "dense") else F)).T
 
 
 def gap_products(
@@ -352,7 +359,7 @@ def gap_products(
         told = fingerprint(given) if isinstance(given, EntryRows) else given
         return digest("gaps", _configuration(raw, None, None, weights), coefficients, told, which)
 
-    add, beside = _GapPass(raw, coefficients, which), (given, weights)
+    add, beside = _GapPass(raw, coefficients, which, given is not counts), (given, weights)
     name = "unknown labels (pass over the rows)"
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Block, Rows, RowsOf, Subset, row_blocks, rows
+from dmo.blocks import Block, Rows, RowsOf, Subset, in_memory, row_blocks, rows
 from dmo.cluster.workers import each
 from dmo.errors import UserError
 from dmo.hashing import row_hashes
@@ -19,7 +18,6 @@ from dmo.inputs.views import KeptRows
 from dmo.stores import DenseView, SparseView
 
 _BLOCK = 4096
-_IN_MEMORY = np.ndarray, scipy.sparse.sparray, scipy.sparse.spmatrix
 
 
 class KeepsRows:
@@ -88,13 +86,13 @@ def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
 
 def owned(source: Rows, view: str) -> Rows:
     """Copy rows in memory, and wrap rows outside of memory to detect changes."""
-    if isinstance(source, Subset) and isinstance(source.source, _IN_MEMORY):
+    if isinstance(source, Subset) and in_memory(source.source):
         return rows(source).copy()
-    if isinstance(source, KeptRows) and isinstance(source.kept, _IN_MEMORY):
+    if isinstance(source, KeptRows) and in_memory(source.kept):
         return source.kept  # type: ignore[no-any-return]
     if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
         return replace(source, source=owned(source.source, view))
-    if isinstance(source, _IN_MEMORY):
+    if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
     if isinstance(source, DenseView | SparseView):  # These verify every block with the checksum of their manifest.
         return source

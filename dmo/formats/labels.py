@@ -11,7 +11,22 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Block, ByRows, cell_blocks, dense, gathered, packed, rows
+from dmo.blocks import (
+    Block,
+    ByRows,
+    canonical,
+    cell_blocks,
+    dense,
+    filled,
+    first_entry,
+    gathered,
+    in_memory,
+    nullable,
+    packed,
+    rows,
+    stored_values,
+    unknown_rows,
+)
 from dmo.formats.files import DataError
 from dmo.formats.schema import (
     NUMPY,
@@ -158,14 +173,9 @@ def checked_numbers(
     # indicators, which is common in MATLAB data sets.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
-    if isinstance(array, np.ndarray) or scipy.sparse.issparse(array):
-        array = rows(array)
-    if scipy.sparse.issparse(array):
-        if 0 in marks:  # 0 marks an unknown label, so the elements that are not stored are unknown.
-            array = array.toarray()
-        elif not array.has_canonical_format:
-            array = array.copy()
-            array.sum_duplicates()
+    if in_memory(array):
+        array = canonical(rows(array))
+        array = dense(array) if 0 in marks else array  # Entries that are not stored are unknown.
     n, L = array.shape
 
     def place(j: int) -> str:
@@ -174,13 +184,14 @@ def checked_numbers(
     ones = zeros = negative = others = unknown = 0
     odd, all_marks = None, True
     for first, block in _label_blocks(array, marks):
-        cells = block.data if scipy.sparse.issparse(block) else block
+        cells = stored_values(block)
         one = int(np.count_nonzero(cells == 1))
         zero = int(np.count_nonzero(cells == 0)) + math.prod(block.shape) - cells.size
         ones, zeros = ones + one, zeros + zero
         if one + zero == math.prod(block.shape):
             continue
-        for i, j, value in _places(block, np.isinf(cells)):
+        if (infinite := np.isinf(cells)).any():
+            i, j, value = first_entry(block, infinite)
             raise DataError(
                 f"{where}: row {first + i}, {place(j)} is {value}, expected a finite number; correct it, or leave the "
                 "sample out"
@@ -191,8 +202,9 @@ def checked_numbers(
         unknown, others = unknown + int(np.count_nonzero(gaps)), others + known.size
         negative += int(np.count_nonzero(known == -1))
         all_marks = all_marks and all(map(_is_sentinel, np.unique(known)))
-        if odd is None:
-            odd = next(((first + i, j, value) for i, j, value in _places(block, other)), None)
+        if odd is None and other.any():
+            i, j, value = first_entry(block, other)
+            odd = first + i, j, value
     if unknown == n * L:
         raise DataError(f"{where}: all cells are missing, expected labels for some samples")
     forced = names is not None and all(options.types.get(name) == "number" for name in names)
@@ -213,7 +225,7 @@ def checked_numbers(
         return packed(array), False
     parts = (_of_signs(block) if signed else block for _, block in _label_blocks(array, marks))
     found = gathered(parts, (n, L), ones + unknown, np.float32 if unknown else np.uint8)
-    return found if not unknown or scipy.sparse.issparse(found) else found.astype(np.float64), False
+    return nullable(found) if unknown else found, False
 
 
 def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any]]:
@@ -222,20 +234,10 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
         block = rows(array, where)
         if marks or block.dtype.kind not in "buif":
             block = block.astype(np.float64)
-            cells: Any = block.data if scipy.sparse.issparse(block) else block
+            cells = stored_values(block)
             for mark in marks:
                 cells[cells == mark] = np.nan
         yield where.start, block
-
-
-def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    """Yield the row, the column and the value of each cell, or stored element, for which `chosen` is True."""
-    for at in np.argwhere(chosen):
-        if scipy.sparse.issparse(block):
-            row = int(np.searchsorted(block.indptr, at[0], side="right")) - 1
-            yield row, int(block.indices[at[0]]), block.data[at[0]]
-        else:
-            yield int(at[0]), int(at[1]), block[tuple(at)]
 
 
 def _of_signs(block: Any) -> Any:
@@ -487,25 +489,6 @@ def split_cells(
     return [[part.strip() for part in parts if part.strip()] for parts in found], mark is not None
 
 
-def unknown_rows(labels: Block, where: np.ndarray) -> Block:
-    if not len(where):
-        return labels
-    if not scipy.sparse.issparse(labels):
-        found = labels.astype(np.float64)
-        found[where] = np.nan
-        return found
-    n, L = labels.shape
-    known = np.ones(n, np.float32)
-    known[where] = 0
-    ends = np.cumsum(np.concatenate([[0], np.where(known == 0, L, 0)]))
-    gaps = scipy.sparse.csr_array(
-        (np.full(ends[-1], np.float32("nan")), np.tile(np.arange(L), len(where)), ends), (n, L)
-    )
-    found = scipy.sparse.csr_array(scipy.sparse.diags_array(known) @ labels)
-    found.eliminate_zeros()
-    return found + gaps
-
-
 def is_label_sets(y: Any) -> bool:
     """Return whether `y` is a sequence with a set or list of labels for each sample."""
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
@@ -537,12 +520,9 @@ def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
     if labels is None:
         return None
     named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
-    if scipy.sparse.issparse(labels):
-        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # A row has one class or only NaN.
-        found, known = named[np.append(labels.indices, 0)[first]], known[first]
-    else:
-        known = ~np.isnan(labels).any(axis=1)
-        found = named[np.nan_to_num(labels).argmax(axis=1)]
+    known = ~np.isnan(np.asarray(labels.sum(axis=1)).ravel())
+    # A row has one class, so the product is its index, or only NaN.
+    found = named[np.asarray(filled(labels) @ np.arange(labels.shape[1])).astype(np.intp)]
     if not known.all():
         found = found.astype(object)
         found[~known] = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, dense, gathered, packed, rows
+from dmo.blocks import Rows, array_bytes, dense, gathered, nonzero_count, packed, rows, stored_values, transposed
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
@@ -283,7 +282,6 @@ def open_source(source: Source, of_labels: bool = False) -> Rows:
 def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
     """Open the array in one file, and check that it is a numeric matrix or, for labels, text."""
     spec = f"{path}::{array}" if array else path
-    transposed = array.endswith(".T")
     source = _open(path, array.removesuffix(".T") or None, of_labels)
     if len(source.shape) == 1 and source.shape[0]:
         source = np.asarray(source[:])[:, None]
@@ -293,12 +291,10 @@ def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
         raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected at least one row and one column")
     if np.dtype(source.dtype).kind not in "buif":
         raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
-    if not transposed:
+    if not array.endswith(".T"):
         return source
-    if not scipy.sparse.issparse(source):
-        check_memory(spec, math.prod(source.shape) * np.dtype(source.dtype).itemsize)
-    whole = rows(source)
-    return scipy.sparse.csr_array(whole.T) if scipy.sparse.issparse(whole) else np.ascontiguousarray(whole.T)
+    check_memory(spec, array_bytes(source))
+    return transposed(rows(source))
 
 
 def _open(path: str, array: str | None, of_labels: bool) -> Rows:
@@ -410,7 +406,7 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
         raise DataError(f"{first.path}: {name}: all attributes are labels, expected at least one feature")
     # The first pass over the file reads the labels and counts the rows. A second pass reads the features in blocks.
     passes = _scan(name, headers, lambda arff: [_outputs(arff, block, features, outputs) for block in arff.blocks()])
-    if len({sparse for blocks in passes.values() for _, sparse, _ in blocks}) > 1:
+    if len({kind for blocks in passes.values() for _, kind, _ in blocks}) > 1:
         raise DataError(
             f"{first.path}: {name}: some files are sparse and some are dense, expected the same in all splits"
         )
@@ -427,18 +423,17 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
         return table
     label_names = _label_columns(first, outputs, np.zeros((0, len(outputs))))[1]
     found = [Y for blocks in passes.values() for Y, *_ in blocks]
-    stored = sum(Y.nnz if scipy.sparse.issparse(Y) else int(np.count_nonzero(Y)) for Y in found)
+    stored = sum(map(nonzero_count, found))
     Y = gathered(found, (sum(n.values()), len(label_names)), stored, np.result_type(*found))
     return replace(table, Y=Y, label_names=label_names, classes=len(outputs) < len(label_names))
 
 
-def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[Block, bool, bool]:
-    """Return the labels of a block, whether the block is sparse, and whether features are missing."""
-    sparse, cells = scipy.sparse.issparse(block), block[:, features]
-    gaps = bool(np.isnan(cells.data if sparse else cells).any())
+def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[Block, type, bool]:
+    """Return the labels (as bytes if all are 0 or 1), the type of the block, and whether features are missing."""
+    gaps = bool(np.isnan(stored_values(block[:, features])).any())
     Y = dense(block[:, outputs])
     Y = _label_columns(arff, outputs, Y)[0] if len(outputs) else Y
-    return packed(Y.astype(np.uint8) if np.isin(Y, (0, 1)).all() else Y), sparse, gaps
+    return packed(Y.astype(np.uint8) if np.isin(Y, (0, 1)).all() else Y), type(block), gaps
 
 
 def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:

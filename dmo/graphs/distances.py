@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, row_blocks, rows
+from dmo.blocks import Rows, canonical, double, row_blocks, rows, scaled_rows, squared_norms, stored_values
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.threads import over_rows
@@ -69,9 +69,50 @@ class Ready:
                 h[where] = np.square(lazy[where]).sum(axis=1)
         return replace(self, values=lazy, h64=h)
 
+    def transposed(self, where: slice) -> Any:
+        """Return a block of rows as the right-hand factor of `products`."""
+        return self.values[where].T
+
+    def products(self, where: slice, inner: Any) -> np.ndarray:
+        """Compute inner products of a block of rows and the rows of `transposed`."""
+        return self.values[where] @ inner
+
+    def _loop(self, new: Ready) -> tuple[Any, tuple[Any, ...]]:
+        """Return the compiled loop of `squared_to` and the arrays of its rows."""
+        return loops.dense_distances, (new.source, self.source)
+
+    def squared_to(self, new: Ready, pairs: np.ndarray) -> np.ndarray:
+        """Compute squared distances (n x m, float64) of scaled rows i of `new` and own rows pairs[i, c]; inf for -1."""
+        out = np.full(pairs.shape, np.inf)
+        loop, arrays = self._loop(new)
+        over_rows(lambda start, stop: loop(*arrays, new.scale, self.scale, pairs, start, stop, out), len(out))
+        if self.metric == "cosine":
+            empty = (new.scale == 0)[:, None] | (self.scale == 0)[pairs]
+            out[empty & (pairs >= 0)] = 2.0
+        return out
+
     def as_distances(self, squared: np.ndarray) -> np.ndarray:
         """Convert squared Euclidean distances of the scaled rows to distances in the metric."""
         return squared / 2 if self.metric == "cosine" else np.sqrt(squared)
+
+
+@dataclass(frozen=True)
+class ReadyCsr(Ready):
+    """CSR rows prepared for products, by compiled loops and without an offset."""
+
+    def transposed(self, where: slice) -> Any:
+        return scipy.sparse.csc_array(self.values[where])
+
+    def products(self, where: slice, inner: Any) -> np.ndarray:
+        block = self.values[where]
+        S = np.empty((block.shape[0], inner.shape[0]))
+        x, z = (block.indptr, block.indices, block.data), (inner.indptr, inner.indices, inner.data)
+        over_rows(lambda start, stop: loops.sparse_products(S, start, stop, *x, *z), len(S))
+        return S
+
+    def _loop(self, new: Ready) -> tuple[Any, tuple[Any, ...]]:
+        x, y = new.source, self.source
+        return loops.sparse_distances, (x.indptr, x.indices, x.data, y.indptr, y.indices, y.data)
 
 
 class _Lazy:
@@ -95,57 +136,33 @@ def read(X: Rows) -> Matrix:
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":
         raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
-    values = block.data if scipy.sparse.issparse(block) else block
+    values = stored_values(block)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise UserError("graphs: the rows hold NaN or infinity; impute missing values, or drop those rows")
     if scipy.sparse.issparse(block):
-        found = scipy.sparse.csr_array(block, dtype=np.float64)
-        if not found.has_canonical_format:
-            found = found.copy() if found is block else found
-            found.sum_duplicates()
-        return found
+        return canonical(double(block))
     return np.ascontiguousarray(block, block.dtype if block.dtype in (np.float32, np.float64) else np.float64)
-
-
-def alike(X_new: Matrix, X: Matrix) -> Matrix:
-    """Convert X_new to CSR if X is CSR, and to a dense array if X is dense."""
-    if scipy.sparse.issparse(X) and not scipy.sparse.issparse(X_new):
-        return scipy.sparse.csr_array(X_new, dtype=np.float64)
-    if scipy.sparse.issparse(X_new) and not scipy.sparse.issparse(X):
-        return X_new.toarray()
-    return X_new
 
 
 def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
     """Prepare rows for products; new rows are centered with the offset of the known rows `like`."""
-    sparse = scipy.sparse.issparse(X)
-    squares = _squares(X)
-    cosine = metric == "cosine"
+    kind: type[Ready] = Ready
+    squares, cosine = squared_norms(X), metric == "cosine"
     with np.errstate(divide="ignore"):
         scale = np.where(squares > 0, 1 / np.sqrt(squares), 0.0) if cosine else np.ones(X.shape[0])
-    offset, exact = None, False
-    if not sparse and not cosine:
-        if like is not None:
-            offset, exact = like.offset, like.rounding == 0.0 and _whole_numbers(X, squares)
-        else:
-            exact = _whole_numbers(X, squares)
-            offset = None if exact else X.mean(axis=0, dtype=np.float64)
-    values = _sparse_values(X, scale) if sparse else _dense_values(X, scale, offset, np.float32)
-    lengths = _squares(values)
-    rounding = 0.0 if sparse or exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
-    h = np.ones(len(lengths)) if cosine else lengths
-    return Ready(X, scale, offset, values, h, np.sqrt(lengths), rounding, metric)
-
-
-def _squares(X: Matrix) -> np.ndarray:
-    """Compute squared lengths of rows, summed in float64."""
     if scipy.sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
-    out = np.empty(len(X))
-    for where in row_blocks(len(X), 4096):
-        block = X[where].astype(np.float64)
-        out[where] = np.einsum("ij,ij->i", block, block)
-    return out
+        kind, offset, values, rounding = ReadyCsr, None, scaled_rows(X, scale), 0.0
+    else:
+        exact = not cosine and (like is None or like.rounding == 0.0) and _whole_numbers(X, squares)
+        if like is not None:
+            offset = like.offset
+        else:
+            offset = None if cosine or exact else X.mean(axis=0, dtype=np.float64)
+        values = _dense_values(X, scale, offset, np.float32)
+        rounding = 0.0 if exact else float(np.finfo(np.float32).eps / 2 * (16 + 4 * np.sqrt(X.shape[1])))
+    lengths = squared_norms(values)
+    h = np.ones(len(lengths)) if cosine else lengths
+    return kind(X, scale, offset, values, h, np.sqrt(lengths), rounding, metric)
 
 
 def _whole_numbers(X: np.ndarray, squares: np.ndarray) -> bool:
@@ -160,42 +177,4 @@ def _dense_values(X: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, d
     for where in row_blocks(len(X), 4096):
         block = X[where].astype(np.float64) * scale[where, None]
         out[where] = block if offset is None else block - offset
-    return out
-
-
-def _sparse_values(X: scipy.sparse.csr_array, scale: np.ndarray) -> scipy.sparse.csr_array:
-    data = X.data * np.repeat(scale, np.diff(X.indptr))
-    return scipy.sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-
-
-def transposed(ready: Ready, where: slice) -> Any:
-    """Return a block of rows as the right-hand factor of `product`."""
-    block = ready.values[where]
-    return scipy.sparse.csc_array(block) if scipy.sparse.issparse(block) else block.T
-
-
-def product(ready: Ready, where: slice, inner: Any) -> np.ndarray:
-    """Compute inner products of a block of rows and the rows of `transposed`."""
-    block = ready.values[where]
-    if not scipy.sparse.issparse(block):
-        return block @ inner
-    S = np.empty((block.shape[0], inner.shape[0]))
-    x, z = (block.indptr, block.indices, block.data), (inner.indptr, inner.indices, inner.data)
-    over_rows(lambda start, stop: loops.sparse_products(S, start, stop, *x, *z), len(S))
-    return S
-
-
-def distances_to(new: Ready, ready: Ready, pairs: np.ndarray) -> np.ndarray:
-    """Compute squared distances (n x m, float64) of scaled rows i of `new` and pairs[i, c] of `ready`; inf for -1."""
-    out = np.full(pairs.shape, np.inf)
-    x, y = new.source, ready.source
-    if scipy.sparse.issparse(y):
-        arrays = (x.indptr, x.indices, x.data, y.indptr, y.indices, y.data, new.scale, ready.scale, pairs)
-        over_rows(lambda start, stop: loops.sparse_distances(*arrays, start, stop, out), len(out))
-    else:
-        parts = (x, y, new.scale, ready.scale, pairs)
-        over_rows(lambda start, stop: loops.dense_distances(*parts, start, stop, out), len(out))
-    if ready.metric == "cosine":
-        empty = (new.scale == 0)[:, None] | (ready.scale == 0)[pairs]
-        out[empty & (pairs >= 0)] = 2.0
     return out

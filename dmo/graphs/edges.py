@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse.csgraph
-import scipy.stats
 from scipy.sparse import csr_array
 
-from dmo.blocks import Rows, row_blocks
+from dmo.blocks import Rows, centered_rows, dense, dense_means, double, row_blocks, row_ranks, scatter
 from dmo.errors import UserError
 from dmo.graphs import loops
-from dmo.graphs.distances import Matrix, distances_to, prepare, read
+from dmo.graphs.distances import Matrix, prepare, read
 from dmo.graphs.search import Neighbors, neighbors
 from dmo.threads import over_rows
 
@@ -92,7 +91,7 @@ def check_symmetric(W: Any, n: int) -> csr_array:
     >>> check_symmetric([[0, 2], [2, 0]], n=2).nnz
     2
     """
-    given = csr_array(W if scipy.sparse.issparse(W) else np.asarray(W), dtype=np.float64)
+    given = csr_array(double(W))
     if given.shape != (n, n):
         raise UserError(
             f"the weight matrix has shape {given.shape}, the samples are {n}; pass one row and one column per sample"
@@ -381,10 +380,7 @@ def root_mean_square(X: Rows) -> float:
     2.0
     """
     own = read(X)
-    n, mean = own.shape[0], np.asarray(own.mean(axis=0, dtype=np.float64)).ravel()
-    if not scipy.sparse.issparse(own):
-        return float(np.sqrt(2 * np.square(own - mean).sum() / (n - 1)))
-    return float(np.sqrt(max(0.0, 2 * (np.square(own.data).sum() - n * (mean @ mean)) / (n - 1))))
+    return float(np.sqrt(2 * scatter(own) / (own.shape[0] - 1)))
 
 
 def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -423,8 +419,8 @@ def _given(graph: csr_array, W: csr_array) -> csr_array:
 def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
     """Compute squared edge lengths in float64, for nearly complete graphs from inner products of centered rows."""
     left, right = ends(graph)
-    if _crowded(left, X.shape[0]) and not scipy.sparse.issparse(X):
-        centered = X - X.mean(axis=0, dtype=np.float64)
+    if _crowded(left, X.shape[0]) and (mean := dense_means(X)) is not None:
+        centered = X - mean
         h = np.einsum("ij,ij->i", centered, centered)
         squared = h[left] + h[right] - 2 * edge_dots(centered, left, right)
         squared[squared < 1e-13 * h.max()] = 0.0
@@ -436,7 +432,7 @@ def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
         there = np.arange(own.max()) < own
         pairs = np.full(there.shape, -1)
         pairs[there] = right[edges]
-        out[edges] = distances_to(ready.take(np.arange(where.start, where.stop)), ready, pairs)[there]
+        out[edges] = ready.squared_to(ready.take(np.arange(where.start, where.stop)), pairs)[there]
     return out
 
 
@@ -480,7 +476,7 @@ def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None =
     if _crowded(left, Z.shape[0]):
         first, last = left.min(), left.max()
         S = X[first : last + 1].astype(np.float64) @ Z.T
-        return np.asarray((S.toarray() if scipy.sparse.issparse(S) else S)[left - first, right])
+        return dense(S)[left - first, right]
     out = np.empty(len(left))
     if scipy.sparse.issparse(X):
         parts = (X.indptr, X.indices, X.data, Z.indptr, Z.indices, Z.data, left, right)
@@ -498,13 +494,8 @@ def _cosine(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if not scipy.sparse.issparse(X):
-        centered = X.astype(np.float64)
-        centered -= centered.mean(axis=1, keepdims=True)
-        centered[np.ptp(X, axis=1) == 0] = 0.0
-        return _cosine(centered, left, right)
     d, each = X.shape[1], np.arange(X.shape[0])
-    means = np.asarray(X.sum(axis=1)).ravel() / d
+    X, means = centered_rows(X)
     spread = edge_dots(X, each, each) - d * means**2
     spread[spread <= 1e-14 * d * means**2] = 0.0
     product = np.sqrt(spread[left] * spread[right])
@@ -513,17 +504,7 @@ def _pearson(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _spearman(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Compute Pearson correlations of ranks; ranks of sparse rows are shifted such that zeros have rank 0."""
-    if not scipy.sparse.issparse(X):
-        return _pearson(np.asarray(scipy.stats.rankdata(X, axis=1)), left, right)
-    ranks = X.copy()
-    for i in range(X.shape[0]):
-        own = slice(X.indptr[i], X.indptr[i + 1])
-        values = X.data[own]
-        zeros = X.shape[1] - np.count_nonzero(values)
-        rank = scipy.stats.rankdata(values) + (zeros - (values == 0).sum()) * (values > 0)
-        ranks.data[own] = np.where(values == 0, 0.0, rank - (values < 0).sum() - (zeros + 1) / 2)
-    return _pearson(ranks, left, right)
+    return _pearson(row_ranks(X), left, right)
 
 
 def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -532,9 +513,9 @@ def _kendall(X: Matrix, left: np.ndarray, right: np.ndarray) -> np.ndarray:
             f"weigh: kendall compares all pairs of {X.shape[1]} features for every edge; at most {_KENDALL} are "
             f"supported, use 'spearman'"
         )
-    dense = X.toarray() if scipy.sparse.issparse(X) else X
+    values = dense(X)
     out = np.empty(len(left))
-    over_rows(lambda start, stop: loops.kendall(dense, left, right, start, stop, out), len(out))
+    over_rows(lambda start, stop: loops.kendall(values, left, right, start, stop, out), len(out))
     return out
 
 
@@ -585,7 +566,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     if X.shape[0] != n:
         raise UserError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
-    for where in row_blocks(n, max(1, 2**24 // (k * max(k, 1 if scipy.sparse.issparse(X) else X.shape[1])))):
+    for where in row_blocks(n, max(1, 2**24 // (k * max(k, X.shape[1])))):
         indices = neighbors.indices[where]
         G = _local_grams(X, np.arange(where.start, where.stop), indices)
         W[where] = _barycenters(G, indices < 0, reg)

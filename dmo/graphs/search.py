@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmo.blocks import Rows, row_blocks
+from dmo.blocks import Rows, alike, row_blocks
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, grouped, retried, submit
 from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import loops
-from dmo.graphs.distances import Ready, alike, distances_to, prepare, product, read, transposed
+from dmo.graphs.distances import Ready, prepare, read
 from dmo.linalg.tiles import lower_pairs
 from dmo.progress import stage
 from dmo.threads import blas_limited, over_rows, thread_count
@@ -176,8 +176,8 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
     >>> nearest(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]), k=2).indices
     array([[1, 0]])
     """
-    X, X_new = read(X), read(X_new)
-    X_new = alike(X_new, X)
+    X = read(X)
+    X_new = read(alike(read(X_new), X))
     if X_new.shape[1] != X.shape[1]:
         raise UserError(f"nearest: the new rows have {X_new.shape[1]} features, the known rows {X.shape[1]}")
     _check(X.shape[0] + 1, k, metric)
@@ -245,8 +245,8 @@ def _scan(
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
         if held[0] != j:  # pairs are sorted by column block, so a transposed block is used for many tiles
-            held = j, transposed(ready, slices[j])
-        S = product(ready, slices[i], held[1])
+            held = j, ready.transposed(slices[j])
+        S = ready.products(slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
         _over(S.shape[0], loops.scan_rows, S, (h, i == j, keys, rows, r, c))
         if i != j:
@@ -275,9 +275,9 @@ def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the best m candidates of the rows `new` among `ready`."""
     rows, keys = _heaps(len(new), m, ready.dtype)
     for columns in row_blocks(len(ready), _BLOCK):
-        inner = transposed(ready, columns)
+        inner = ready.transposed(columns)
         for where in row_blocks(len(new), _BLOCK):
-            S = product(new, where, inner)
+            S = new.products(where, inner)
             rest = (ready.h, False, keys, rows, where.start, columns.start)
             _over(S.shape[0], loops.scan_rows, S, rest)
     return rows, keys
@@ -321,7 +321,7 @@ def _again(
 
 def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sort candidates (n x m) by squared float64 distance, ties by row index; missing candidates are last."""
-    squared = distances_to(new, ready, rows)
+    squared = ready.squared_to(new, rows)
     last = np.where(rows < 0, np.iinfo(np.int64).max, rows)
     order = np.lexsort((last, squared), axis=1)
     return np.take_along_axis(rows, order, 1), np.take_along_axis(squared, order, 1)
@@ -368,7 +368,7 @@ def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.
     found = index.neighbor_graph[0].astype(np.int64)
     found[found == np.arange(n)[:, None]] = -1
     ready: Ready = prepare(X, metric)
-    squared = distances_to(ready, ready, found)
+    squared = ready.squared_to(ready, found)
     order = np.argsort(squared, axis=1, kind="stable")[:, :k]
     indices = np.take_along_axis(found, order, 1)
     return indices, ready.as_distances(np.take_along_axis(squared, order, 1))

@@ -65,6 +65,7 @@ from dmo.inputs.needs import (
 from dmo.inputs.outputs import (
     are_many,
     are_real,
+    are_sparse_labels,
     check_known_labels,
     check_label_factor,
     check_labels,

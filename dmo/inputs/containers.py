@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike
 
-from dmo.blocks import SINGLE, Rows, RowSource, Subset, rows
+from dmo.blocks import SINGLE, Rows, RowSource, Subset, dense, in_memory, rows
 from dmo.devices import to_numpy
 from dmo.errors import UserError
 from dmo.formats.frames import as_frame, vectors
@@ -120,7 +120,7 @@ class Views:
         parts: list[Any] = [
             rows(view) if not hasattr(view, "iloc") else view.to_numpy() for view in self._views.values()
         ]
-        whole = np.hstack([part.toarray() if scipy.sparse.issparse(part) else np.asarray(part) for part in parts])
+        whole = np.hstack([dense(part) for part in parts])
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __dask_tokenize__(self) -> Any:
@@ -274,7 +274,7 @@ def without_labels(X: Any) -> Any:
 
 def plain(X: Any) -> Any:
     """Convert tables of other libraries to pandas and arrays to NumPy; return other objects unchanged."""
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "dims"):
+    if in_memory(X) or hasattr(X, "dims"):
         return X
     table = as_frame(X)
     return to_numpy(X) if table is None else table
@@ -330,7 +330,7 @@ def _columns(name: str, X: Any, columns: Columns) -> Any:
 
 def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
     """Select rows and columns of a kernel matrix, lazily if it is not in memory."""
-    if not isinstance(view, np.ndarray) and not scipy.sparse.issparse(view) and not hasattr(view, "compute"):
+    if not in_memory(view) and not hasattr(view, "compute"):
         import dask.array as da
 
         view = view.to_dask() if hasattr(view, "to_dask") else da.from_array(view)

@@ -164,6 +164,11 @@ class Data:
         return only_view(self.views)
 
     @property
+    def many(self) -> bool:
+        """Whether the labels are CSR because they are too many for matrices of labels x labels."""
+        return scipy.sparse.issparse(self.Y)
+
+    @property
     def often(self) -> np.ndarray | None:
         """Sample weights of the only view (n), or None if all are 1."""
         found = next(iter(self.weights.views.values()))
@@ -310,7 +315,7 @@ def read_labels(
         Y, known = densified(Y), densified(known)
     elif known is None and estimator.outputs_ is None and estimator.multilabel_ and isinstance(Y, np.ndarray):
         Y = packed(Y)
-    Y = LabelRows(Y) if scipy.sparse.issparse(Y) else Y
+    Y = LabelRows.of(Y)
     if not passive:
         given = with_label_weights(given, estimator.class_weight, estimator, Y, known)
     return Data.of(views, Y, given, known, passive=passive)

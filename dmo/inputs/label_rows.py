@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, rows
+from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, in_memory, rows
 
 
 class EntryRows(ByRows):
@@ -55,7 +55,7 @@ def picked(part: Any, index: np.ndarray) -> Any:
     """Select rows of an array or a row source without changing its type."""
     if isinstance(part, EntryRows):
         return part.take(index)
-    return part[index] if isinstance(part, np.ndarray) or scipy.sparse.issparse(part) else Subset(part, index)
+    return part[index] if in_memory(part) else Subset(part, index)
 
 
 def row_parts(labels: Any, index: np.ndarray) -> Block:
@@ -84,6 +84,11 @@ class LabelRows(EntryRows):
     """
 
     source: Rows
+
+    @classmethod
+    def of(cls, labels: Any) -> Any:
+        """Create label rows from sparse labels; return arrays unchanged."""
+        return cls(labels) if scipy.sparse.issparse(labels) else labels
 
     @property
     def shape(self) -> tuple[int, int]:

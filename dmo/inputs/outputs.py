@@ -19,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from dmo.blocks import cell_blocks, filled, rows
+from dmo.blocks import cell_blocks, dense, filled, nonzero_count, reads_sparse, rows
 from dmo.errors import TooFewSamples, UserError
 from dmo.formats.labels import is_label_sets
 from dmo.inputs.containers import Outputs, as_views, plain
@@ -103,9 +103,9 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     y (n, L) -> labels (n, L), CSR if y is sparse; known (n, L), an array or `KnownRows`, or None if all are known
     """
     y = rows(y.source) if isinstance(y, LabelRows) else y
-    if scipy.sparse.issparse(y) and cast(Any, y).shape[1] > 1:
-        return _sparse_labels(estimator, y, n, reset)
     if scipy.sparse.issparse(y):
+        if cast(Any, y).shape[1] > 1:
+            return _sparse_labels(estimator, y, n, reset)
         labels, gaps = _without_gaps(y)
         y = labels.toarray() if gaps is None else np.ma.MaskedArray(labels.toarray(), gaps.toarray())
     values, names, mask = _read_masked(y, n, labels=True)
@@ -152,12 +152,20 @@ TargetKind: TypeAlias = Literal["many", "stored", "real", "labels"]
 def recognized(y: Any, targets: Targets) -> tuple[Any, TargetKind]:
     """Return a target and its kind; sparse labels of a store are loaded if they are many."""
     if isinstance(y, LabelRows):
-        if y.shape[1] <= _MANY or not scipy.sparse.issparse(rows(y.source, slice(0, 0))):
+        if y.shape[1] <= _MANY or not reads_sparse(y.source):
             return y, "real" if targets == "real" else "stored"
         y = rows(y.source)
     if scipy.sparse.issparse(y) and y.shape[1] > _MANY:
         return y, "many"
     return y, "real" if targets == "real" or (targets == "auto" and are_real(y)) else "labels"
+
+
+def are_sparse_labels(y: Any) -> bool:
+    """Return whether y is a sparse matrix of labels: very many of them, or some with only 0 and 1."""
+    given = getattr(y, "source", y)
+    if not scipy.sparse.issparse(given) or given.shape[1] < 2:
+        return False
+    return are_many(given) or bool(np.isin(given.data, (0, 1)).all())
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
@@ -253,7 +261,7 @@ def known_values(labels: Any, known: Any) -> np.ndarray:
 
     labels, known (n, L) -> (n, L)
     """
-    found = (labels.toarray() if scipy.sparse.issparse(labels) else np.asarray(labels)).astype(np.float64)
+    found = dense(labels).astype(np.float64)
     if known is not None:
         found[~np.asarray(known)] = np.nan
     return found
@@ -449,7 +457,7 @@ def _from_matrix(
     given, Y = Y.dtype, _binary(estimator, Y, row_numbers, unknown)
     L = Y.shape[1]
     if reset:
-        if not (Y.nnz if scipy.sparse.issparse(Y) else Y.any()):
+        if not nonzero_count(Y):
             raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, np.arange(L) if names is None else names, True, names)
         if given.kind in "biuf":

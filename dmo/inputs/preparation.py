@@ -23,14 +23,20 @@ from dmo.blocks import (
     Rows,
     RowsOf,
     Subset,
+    column_sums,
+    dense,
     double,
     presence,
+    reads_sparse,
     rounding,
     row_blocks,
     rows,
     sampled,
     spaced_rows,
     spread,
+    stored_rows,
+    stored_values,
+    strips,
     weighted_median,
 )
 from dmo.cluster.workers import each
@@ -127,11 +133,12 @@ class Preparation:
 
         block (n_b, d) -> (n_b, d + m)
         """
-        if scipy.sparse.issparse(block) or len(block) <= _STRIP:
+        parts = strips(block, _STRIP)
+        if len(parts) <= 1:
             return self._strip(block)
         added = 0 if self.marked is None else len(self.marked)
         out = np.empty((len(block), block.shape[1] + added), self.dtype(block.dtype))
-        for where in row_blocks(len(block), _STRIP):  # small strips: their float64 copies stay in the CPU cache
+        for where in parts:  # small strips: their float64 copies stay in the CPU cache
             out[where] = self._strip(block[where])
         return out
 
@@ -345,7 +352,7 @@ def _medians(block: Any, weights: np.ndarray | None) -> np.ndarray:
 
     block (n, d); weights (n,) -> (d,)
     """
-    block = double(block.toarray() if scipy.sparse.issparse(block) else block)
+    block = double(dense(block))
     if weights is None:
         empty = np.isnan(block).all(axis=0)
         return np.nanmedian(np.where(empty, 0.0, block), axis=0)
@@ -382,15 +389,11 @@ class _KnownCells(_Statistics):
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
-        n, d = block.shape
-        count = float(n if weights is None else weights.sum())
-        if not scipy.sparse.issparse(block):
-            gap = np.isnan(block)
-            return count, _times(gap, weights).sum(axis=0), _times(np.where(gap, 0.0, block), weights).sum(axis=0)
-        own = None if weights is None else np.repeat(weights, np.diff(block.indptr))
-        gap = np.isnan(block.data)
-        missing = np.bincount(block.indices, _times(gap, own), d)
-        return count, missing, np.bincount(block.indices, _times(np.where(gap, 0.0, block.data), own), d)
+        count = float(block.shape[0] if weights is None else weights.sum())
+        values, own = stored_values(block), None if weights is None else weights[stored_rows(block)]
+        gap = np.isnan(values)
+        known = np.where(gap, 0.0, values)
+        return count, column_sums(block, _times(gap, own)), column_sums(block, _times(known, own))
 
 
 @dataclass(frozen=True)
@@ -443,8 +446,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
         return replace(made, width=np.where(largest > 0, largest, 1.0))
     deviation = np.sqrt(about / (n or 1.0))
     width = np.where(deviation > rounding(n, mean, deviation), deviation, 1.0)
-    dense = not scipy.sparse.issparse(rows(source, slice(0, 0)))
-    return replace(made, center=mean if dense else None, width=width)
+    return replace(made, center=None if reads_sparse(source) else mean, width=width)
 
 
 def _filled(block: Any, fill: np.ndarray, marked: np.ndarray | None) -> Any:

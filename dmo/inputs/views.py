@@ -17,7 +17,23 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from dmo.blocks import Block, InOrder, PartialRows, Rows, RowsOf, Subset, numbered, presence, row_blocks, rows
+from dmo.blocks import (
+    Block,
+    InOrder,
+    PartialRows,
+    Rows,
+    RowsOf,
+    Subset,
+    dense,
+    in_memory,
+    numbered,
+    presence,
+    row_blocks,
+    rows,
+    stored_rows,
+    stored_values,
+    with_stored,
+)
 from dmo.cluster.workers import Reach, reach
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
@@ -237,7 +253,7 @@ def column_names(table: Any) -> list[str] | None:
 
 def is_lazy(X: object) -> bool:
     """Return whether X is a row source outside memory: a dask or Zarr array, or a view of a store."""
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) or hasattr(X, "iloc"):
+    if in_memory(X) or hasattr(X, "iloc"):
         return False
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
 
@@ -360,11 +376,7 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
         missing = np.isnan(array[:, 0])
         missing[missing] = np.isnan(array[missing]).all(axis=1)
     if missing.any():
-        array = array.copy()
-        if scipy.sparse.issparse(array):
-            array.data[np.isnan(array.data) & np.repeat(missing, np.diff(array.indptr))] = 0.0
-        else:
-            array[missing] = 0.0
+        array = with_stored(array, np.where(missing[stored_rows(array)], 0.0, stored_values(array)))
     if not filled:
         _refuse_non_finite(key, array, 0, names, kind)
     return PartialRows(array, ~missing) if missing.any() else array
@@ -543,7 +555,7 @@ def _refuse_non_finite(
 
     `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
     """
-    data = block.data if scipy.sparse.issparse(block) else block
+    data = stored_values(block)
     # If the data contain NaN, max and min are NaN and both comparisons are false.
     if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         raise _not_finite(key, block, first_row, names, kind, whole)
@@ -553,7 +565,7 @@ def _not_finite(
     key: str, block: Any, first_row: int, names: Sequence[str] | None, kind: ViewKind, whole: bool
 ) -> UserError:
     """Return the error for a block with NaN, infinities, or numbers whose sums of squares overflow."""
-    stored = block.toarray() if scipy.sparse.issparse(block) else block
+    stored = dense(block)
     # Use float64: in float32, the bound is infinite and infinities would be accepted.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"

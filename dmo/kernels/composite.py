@@ -430,7 +430,7 @@ class Function(Kernel[Prepared]):
     def tile(self, x: Prepared, y: Prepared, out: np.ndarray | None = None) -> np.ndarray:
         K = output(out, (len(x), len(y)), x.dtype, self.name)
         found = self.function(x.values, y.values)
-        found = found.toarray() if scipy.sparse.issparse(found) else np.asarray(found)
+        found = blocks.dense(found)
         if found.shape != K.shape or found.dtype.kind not in "biuf":
             raise UserError(
                 f"kernel {self._called}: returned {found.dtype} of shape {found.shape} for {len(x)} and {len(y)} rows, "

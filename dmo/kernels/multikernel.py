@@ -8,12 +8,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import scipy.sparse
 from dask.delayed import delayed
 from numpy.typing import DTypeLike
 
 from dmo import blocks, threads
-from dmo.blocks import Rows, Subset, row_blocks
+from dmo.blocks import Rows, Subset, byte_count, in_memory, row_blocks
 from dmo.errors import UserError
 from dmo.kernels import rows
 from dmo.kernels.base import Kernel
@@ -227,9 +226,7 @@ class FeatureTiles:
 def _held_bytes(source: Rows) -> int:
     if isinstance(source, Subset):
         return _held_bytes(source.source) + source.index.nbytes
-    if scipy.sparse.issparse(source):
-        return sum(getattr(source, part).nbytes for part in ("data", "indices", "indptr"))
-    return source.nbytes if isinstance(source, np.ndarray) else 0
+    return byte_count(source) if in_memory(source) else 0
 
 
 def gram_matrix(

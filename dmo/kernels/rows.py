@@ -72,9 +72,7 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        v = self.values
-        held = (v.data, v.indices, v.indptr) if scipy.sparse.issparse(v) else (v,)
-        return sum(a.nbytes for a in held) + self.norms.nbytes
+        return blocks.byte_count(self.values) + self.norms.nbytes
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -163,7 +161,7 @@ def ready(
     out, norms = np.empty((n, d), dtype), np.empty(n)
     shift = np.zeros(d) if offset is None else offset
     for where in blocks.row_blocks(n, max(1, 2**18 // max(d, 1))):
-        block = readable(X[where].toarray() if scipy.sparse.issparse(X) else X[where])
+        block = readable(blocks.dense(X[where]))
         if non_negative and X.dtype.kind not in "bu" and block.size and block.min() < 0:
             row, column = (int(k) for k in np.argwhere(block < 0)[0])
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
@@ -265,3 +263,15 @@ def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(
         (np.abs(sparse.data), indices.astype(np.int32) if small else indices, sparse.indptr), shape=shape
     )
+
+
+def signed_sums(X: Matrix, signs: scipy.sparse.csr_array, shift: np.ndarray, sign: np.ndarray) -> np.ndarray:
+    """Compute X `signs` for float32 rows and a matrix with one entry per row, by a compiled loop if X is dense.
+
+    X (n, d); signs (d, k); shift and sign of the loop -> (n, k)
+    """
+    if scipy.sparse.issparse(X):
+        return blocks.dense(X @ signs)
+    out = np.zeros((len(X), signs.shape[1]), np.float32)
+    loops.sketch_rows(X, shift, sign, out)
+    return out

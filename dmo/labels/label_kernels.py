@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
+from dmo.blocks import dense, in_memory
 from dmo.errors import UserError
 from dmo.kernels import Kernel, parse
 
@@ -226,7 +227,7 @@ def _thin(T: scipy.sparse.csr_array) -> np.ndarray:
 
 def _as_sets(outputs: Any) -> list[Any]:
     """Return sets unchanged; convert rows of a 0/1 matrix to the sets of their columns."""
-    if scipy.sparse.issparse(outputs) or (isinstance(outputs, np.ndarray) and outputs.ndim == 2):
+    if in_memory(outputs) and outputs.ndim == 2:
         rows = scipy.sparse.csr_array(outputs)
         return [rows.indices[a:b][rows.data[a:b] != 0].tolist() for a, b in zip(rows.indptr[:-1], rows.indptr[1:])]
     return _as_list(outputs)
@@ -241,7 +242,7 @@ def _as_list(outputs: Any) -> list[Any]:
 
 
 def _numbers(outputs: Any) -> np.ndarray:
-    Y = outputs.toarray() if scipy.sparse.issparse(outputs) else np.asarray(outputs)
+    Y = dense(outputs)
     if Y.dtype.kind not in "biuf":
         raise UserError(f"outputs have dtype {Y.dtype}; pass numbers, or a SetKernel or SequenceKernel for objects")
     Y = Y.astype(np.float64).reshape(len(Y), -1)

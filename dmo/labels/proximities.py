@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.blocks import row_blocks
+from dmo.blocks import double, row_blocks
 from dmo.errors import UserError
 from dmo.graphs import KINDS, Neighbors, edge_dots, ends, weigh
 from dmo.labels.label_kernels import factorize_kernel
@@ -333,7 +333,7 @@ def as_bits(Y: Any) -> csr_array:
 
     Y (n, L) -> (n, L)
     """
-    made = csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=np.float64), dtype=np.float64)
+    made = csr_array(double(Y))
     if made.has_canonical_format and made.nnz == np.count_nonzero(made.data) and (made.data == 1).all():
         return made
     made = made.copy()

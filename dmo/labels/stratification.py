@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import known_sums
+from dmo.blocks import known_sums, stored_values
 from dmo.errors import UserError
 
 
@@ -39,11 +39,11 @@ def stratified_folds(
     turn = rng.permutation(n)
     by_chance = np.empty(n, dtype=np.intp)
     by_chance[turn] = np.searchsorted(np.cumsum(shares)[:-1], (np.arange(n) + 0.5) / n)
-    entries = Y.data if scipy.sparse.issparse(Y) else Y
+    entries = stored_values(Y)
     if not ((entries == 0) | (entries == 1)).all():
         return by_chance
     part = np.empty(n, dtype=np.intp)
-    labels = scipy.sparse.csr_array(Y if scipy.sparse.issparse(Y) else np.asarray(Y, dtype=bool))[turn]
+    labels = scipy.sparse.csr_array(Y, dtype=bool)[turn]
     labels.eliminate_zeros()
     part[turn] = _dealt(labels if order == 1 else _with_pairs(labels), shares, rng)
     return part

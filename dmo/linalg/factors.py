@@ -6,13 +6,12 @@ They include linear kernels X X' of rows in memory, which are centered without f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import double, row_blocks
+from dmo.blocks import dense, double, row_blocks, scaled_rows, shifted, squared_norms
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
@@ -26,7 +25,7 @@ cancellation."""
 class CenteredRows(Factor):
     """Rows R (X - 1 m') as a `Factor`, with column means m (optional) and square roots R of row weights.
 
-    X (n, d); mean (d,); roots (n,)
+    X (n, d); mean (d,); roots (n,); border (d,)
     """
 
     # For dense rows, `X` holds the result, centered and weighted. CSR rows hold R X and keep their zeros: every
@@ -36,10 +35,7 @@ class CenteredRows(Factor):
     X: Any  # (n, d): rows
     mean: np.ndarray | None  # (d,): m, or None if not centered
     roots: np.ndarray | None = None  # (n,): square roots of the row weights, or None for unit weights
-    _border: np.ndarray | None = field(init=False)  # (d,): means that each product must still subtract, or None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_border", self.mean if scipy.sparse.issparse(self.X) else None)
+    border: np.ndarray | None = None  # (d,): means that each product must still subtract, or None
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
@@ -52,9 +48,7 @@ class CenteredRows(Factor):
         if weights is None:
             return plain
         roots = np.sqrt(weights)
-        if scipy.sparse.issparse(plain.X):
-            return cls(scipy.sparse.csr_array(plain.X.multiply(roots[:, None])), plain.mean, roots)
-        return cls(plain.X * roots[:, None], plain.mean, roots)
+        return cls(scaled_rows(plain.X, roots), plain.mean, roots, plain.border)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,28 +61,26 @@ class CenteredRows(Factor):
 
     def dot(self, S: np.ndarray) -> np.ndarray:
         out = self.X @ S
-        if self._border is None:
+        if self.border is None:
             return out
-        taken = self._border @ S
+        taken = self.border @ S
         return out - (taken if self.roots is None else np.multiply.outer(self.roots, taken))
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
         out = self.X.T @ B
-        if self._border is None:
+        if self.border is None:
             return out
-        return out - np.multiply.outer(self._border, B.sum(axis=0) if self.roots is None else self.roots @ B)
+        return out - np.multiply.outer(self.border, B.sum(axis=0) if self.roots is None else self.roots @ B)
 
     def gram(self) -> np.ndarray:
-        if not scipy.sparse.issparse(self.X):
-            return gram(self.X)
-        square = np.asarray((self.X.T @ self.X).toarray(), np.float64)
-        if self.mean is None:
+        square = gram(self.X)
+        if self.border is None:
             return square
         total = float(self.ones @ self.ones)
-        n, shared = self.X.shape[0], total * self.mean**2
+        n, shared = self.X.shape[0], total * self.border**2
         # X'X - n m m' keeps the rows sparse but subtracts numbers of size n m^2, which must not cancel the difference.
         if (shared <= _CANCELS * (square.diagonal() - shared)).all() or not shared.any():
-            square -= total * np.outer(self.mean, self.mean)
+            square -= total * np.outer(self.border, self.border)
             return square
         square[:] = 0.0
         for where in row_blocks(n, _STRIP):
@@ -97,11 +89,10 @@ class CenteredRows(Factor):
         return square
 
     def rows(self, where: slice) -> np.ndarray:
-        block = self.X[where]
-        block = block.toarray() if scipy.sparse.issparse(block) else block
-        if self._border is None:
+        block = dense(self.X[where])
+        if self.border is None:
             return block
-        return block - (self._border if self.roots is None else np.multiply.outer(self.roots[where], self._border))
+        return block - (self.border if self.roots is None else np.multiply.outer(self.roots[where], self.border))
 
     def centered(self, weights: np.ndarray | None = None) -> CenteredRows:
         """Subtract the (weighted) column means from rows that are not weighted yet.
@@ -112,9 +103,9 @@ class CenteredRows(Factor):
             return self
         share = None if weights is None else weights / weights.sum()
         mean = np.asarray(self.X.mean(axis=0) if share is None else self.X.T @ share).ravel()
-        if scipy.sparse.issparse(self.X):
-            return CenteredRows(self.X, mean)
-        centered = self.X - mean
+        centered, border = shifted(self.X, mean)
+        if border is not None:
+            return CenteredRows(self.X, mean, border=border)
         # The mean of n large numbers has a rounding error; the mean of the small differences corrects it.
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
@@ -126,20 +117,20 @@ class CenteredRows(Factor):
         return CenteredRows(centered, mean + rest)
 
     def scaled(self, factor: float) -> CenteredRows:
-        return CenteredRows(self.X * factor, None if self.mean is None else self.mean * factor, self.roots)
+        mean, border = (None if m is None else m * factor for m in (self.mean, self.border))
+        return CenteredRows(self.X * factor, mean, self.roots, border)
 
     def lengths(self) -> np.ndarray:
         """Compute the squared Euclidean norm of every row.
 
         -> (n,)
         """
-        square = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X * self.X
-        out = np.asarray(square.sum(axis=1), np.float64).ravel()
-        if self._border is None:
+        out = squared_norms(self.X)
+        if self.border is None:
             return out
-        middle = float(self._border @ self._border) * self.ones**2
+        middle = float(self.border @ self.border) * self.ones**2
         limit = (out + middle) / _CANCELS
-        out += middle - 2 * self.ones * np.asarray(self.X @ self._border)
+        out += middle - 2 * self.ones * np.asarray(self.X @ self.border)
         if (out > limit).all():
             return out
         for where in row_blocks(self.shape[0], _STRIP):
@@ -177,16 +168,16 @@ class RowGram(Operator):
 
     def columns(self, index: np.ndarray) -> np.ndarray:
         roots = self.factor.roots
-        picked = CenteredRows(self.factor.X[index], self.factor.mean, None if roots is None else roots[index])
+        picked = replace(self.factor, X=self.factor.X[index], roots=None if roots is None else roots[index])
         return self.factor.dot(picked.rows(slice(None)).T)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         out = np.empty((self.n, self.n), dtype)
-        sparse = scipy.sparse.issparse(self.factor.X) and self.factor.mean is None
+        plain = self.factor.border is None
         # Multiply by blocks because a sparse product of all rows would store every entry twice.
         for where in row_blocks(self.n, _STRIP):
             X = self.factor.X
-            out[where] = (X[where] @ X.T).toarray() if sparse else self.factor.dot(self.factor.rows(where).T).T
+            out[where] = dense(X[where] @ X.T) if plain else self.factor.dot(self.factor.rows(where).T).T
         return out
 
     def centered(self, weights: np.ndarray | None = None) -> Operator:

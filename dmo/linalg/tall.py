@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from dmo.blocks import row_blocks
+from dmo.blocks import dense, strips
 from dmo.errors import UserError
 from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr, settle
 from dmo.threads import product
@@ -130,8 +130,8 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
     if isinstance(F, WorkerRows):
         return inner(F, G)[0]
     total = np.zeros((F.shape[1], G.shape[1]))
-    for where in row_blocks(F.shape[0], size):
-        total += F[where].T @ G[where]
+    for where in strips(F, size):
+        total += dense(F[where].T @ G[where])
     return total
 
 
@@ -366,7 +366,7 @@ class BlockRows:
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
             part = B[index]
             wide = block.T.astype(np.float64)
-            out[columns] = (part.T @ wide.T).T if scipy.sparse.issparse(part) else wide @ part.astype(np.float64)
+            out[columns] = (part.T @ wide.T).T
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, double, iterate, rows
+from dmo.blocks import Rows, dense, double, iterate, rows
 from dmo.devices import foreign, moved, placed, to_numpy
 from dmo.errors import UserError
 from dmo.kernels import Kernel, Linear, normalize_rows, parse
@@ -351,5 +351,4 @@ class LinearMap(FeatureMap):
             block = double(block)  # dense arrays that are not normalized are converted faster by the subtraction below
         # Normalize only if needed, because normalize_rows loads compiled loops.
         block = block if how is None else normalize_rows(block, how)
-        dense = block.toarray() if scipy.sparse.issparse(block) else block
-        return np.subtract(dense, self.shift, dtype=self.dtype)
+        return np.subtract(dense(block), self.shift, dtype=self.dtype)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import dense, row_blocks
+from dmo.blocks import Block, alike, dense, dense_means, double, row_blocks, shifted
 from dmo.errors import UserError
-from dmo.kernels import Kernel, loops, normalize_rows
+from dmo.kernels import Kernel, normalize_rows
 from dmo.kernels.base import BandwidthKernel
-from dmo.kernels.rows import Prepared
+from dmo.kernels.rows import Prepared, signed_sums
 from dmo.linalg.pivoted_cholesky import rpcholesky
 from dmo.lowrank.sampling import draw
 from dmo.progress import stage
@@ -40,7 +40,7 @@ def choose_landmarks(
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
-        return from_space(kmeans(to_space(X, space), rank, rng), space, scipy.sparse.issparse(X))
+        return from_space(kmeans(to_space(X, space), rank, rng), space, X)
     if kind == "uniform":
         return X[np.sort(rng.choice(n, size=min(rank, n), replace=False))]
     if kind != "rpcholesky":
@@ -90,14 +90,7 @@ def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
     column = (features + shift[features // _SKETCH_COLUMNS]) % _SKETCH_COLUMNS
     signs = scipy.sparse.csr_array((sign, (features, column)), shape=(d, _SKETCH_COLUMNS))
 
-    def summed(rows: Any) -> np.ndarray:
-        if scipy.sparse.issparse(rows):
-            return np.asarray((rows @ signs).toarray())
-        out = np.zeros((len(rows), _SKETCH_COLUMNS), np.float32)
-        loops.sketch_rows(rows, shift, sign, out)
-        return out
-
-    return summed
+    return lambda rows: signed_sums(rows, signs, shift, sign)
 
 
 def _is_wide(d: int) -> bool:
@@ -119,10 +112,9 @@ def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scip
     return normalize_rows(X, space, dtype)
 
 
-def from_space(centers: np.ndarray, space: Space, sparse: bool) -> np.ndarray | scipy.sparse.csr_array:
-    """Map centers back to rows up to a factor: square them if the space uses square roots."""
-    rows = centers * centers if space in ("hellinger", "sqrt") else centers
-    return scipy.sparse.csr_array(rows) if sparse else rows
+def from_space(centers: np.ndarray, space: Space, X: Block) -> Block:
+    """Map centers back to rows like those of X up to a factor: square them if the space uses square roots."""
+    return alike(centers * centers if space in ("hellinger", "sqrt") else centers, X)
 
 
 def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
@@ -134,8 +126,8 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
     if E.shape[0] > look:
         E = E[np.sort(rng.choice(E.shape[0], size=look, replace=False))]
     n, middle, lowest = E.shape[0], np.zeros(E.shape[1], np.float32), -np.inf
-    if not scipy.sparse.issparse(E):
-        middle, lowest = E.mean(axis=0, dtype=np.float64).astype(np.float32), E.min(axis=0)
+    if (mean := dense_means(E)) is not None:
+        middle, lowest = mean.astype(np.float32), E.min(axis=0)
         E = E - middle
     seen = _sums(E.shape[1], rng)(E) if _is_wide(E.shape[1]) else E
     centers = dense(seen[np.sort(rng.choice(n, size=min(k, n), replace=False))])
@@ -162,8 +154,9 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
     """Return the index of the nearest center of each row (the first in ties), in float64, independent of batches."""
     centers = centers.astype(np.float64)
-    middle = np.zeros(centers.shape[1]) if scipy.sparse.issparse(E) else centers.mean(axis=0)
-    return _nearest(E.astype(np.float64) if scipy.sparse.issparse(E) else E - middle, centers - middle)
+    middle = centers.mean(axis=0)
+    E, rest = shifted(double(E), middle)
+    return _nearest(E, centers - middle if rest is None else centers)
 
 
 def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:

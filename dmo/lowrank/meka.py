@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
-from dmo.blocks import Rows, iterate, stacked
+from dmo.blocks import Rows, iterate, reads_sparse, stacked
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel
@@ -333,7 +333,7 @@ class _Fit:
 
     def __init__(self, rows: Partition, total: int, rng: np.random.Generator):
         self.rows, self.rng, n = rows, rng, rows.X.shape[0]
-        wide = scipy.sparse.issparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
+        wide = reads_sparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
         # The basis of a cluster is also used for its links to other clusters. The block k(X_s, X_t) is in the span of
@@ -459,7 +459,7 @@ class _Fit:
         pairs = [(s, t) for t in range(len(rows.centers)) for s in range(t)]
         if not pairs or eta == 0.0:
             return pairs
-        centers = from_space(rows.centers, rows.space, scipy.sparse.issparse(rows.X))
+        centers = from_space(rows.centers, rows.space, rows.X)
         prepared = rows.kernel.prepare(centers, np.float64)
         values = rows.kernel.tile(prepared, prepared)
         ranked = sorted(pairs, key=lambda pair: -values[pair])

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse
 
-from dmo.blocks import Block, Rows, RowsOf, sampled
+from dmo.blocks import Block, Rows, RowsOf, first_entry, in_memory, sampled, stored_values
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel, parse
@@ -48,7 +47,7 @@ class SampledRows(RowsOf):
     @classmethod
     def of(cls, source: Rows, *lists: np.ndarray) -> Rows:
         """Read lists of ascending row indices at once; sources that are in memory are returned unchanged."""
-        if isinstance(source, np.ndarray) or scipy.sparse.issparse(source):
+        if in_memory(source):
             return source
         together = np.unique(np.concatenate(lists))
         block = gather(source, together)
@@ -69,13 +68,12 @@ def draw(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
 
 def check_finite(block: Any, index: np.ndarray | None = None) -> None:
     """Raise UserError if a block of rows has NaN or infinity; `index` are the indices of its rows in their source."""
-    values = block.data if scipy.sparse.issparse(block) else block
+    values = stored_values(block)
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
-    dense = block.toarray() if scipy.sparse.issparse(block) else block
-    row, column = np.argwhere(~np.isfinite(dense))[0]
-    number = int(row if index is None else index[row])
-    raise UserError(f"row {number}, column {column} is {dense[row, column]}; impute missing values or drop the sample")
+    row, column, value = first_entry(block, ~np.isfinite(values))
+    number = row if index is None else int(index[row])
+    raise UserError(f"row {number}, column {column} is {value}; impute missing values or drop the sample")
 
 
 def check_rows(kernel: str | Kernel, X: Rows) -> None:

@@ -212,7 +212,7 @@ class Annotator(Estimator):
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
         unscaled = bool(self._by_scores.standardize) and statistics is None
-        if how is None and (self._decides or unscaled) and not scipy.sparse.issparse(data.Y):
+        if how is None and (self._decides or unscaled) and not data.many:
             how = "part"
         if how == "part" and self._decoder is None and not (unscaled or self._splits_samples):
             log.info(

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
+from dmo.blocks import dense, shifted
 from dmo.errors import UserError
 from dmo.graphs import Neighbors, adjacency, laplacian, nearest, neighbors, reconstruction_weights, weigh
 from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, TraceSamples
@@ -100,12 +101,10 @@ def _positive(scales: np.ndarray) -> np.ndarray:
 
 def _centered_gram(X: Any) -> np.ndarray:
     """Compute inner products (n x n) of centered rows."""
-    if scipy.sparse.issparse(X):
-        G = (X @ X.T).toarray()
+    X, rest = shifted(X, np.asarray(X.mean(axis=0, dtype=np.float64)).ravel())
+    G = dense(X @ X.T)
+    if rest is not None:
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
-    else:
-        centered = X - X.mean(axis=0, dtype=np.float64)
-        G = centered @ centered.T
     return (G + G.T) / 2
 
 

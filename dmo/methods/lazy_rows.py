@@ -18,6 +18,7 @@ from dask.delayed import delayed
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
+from dmo.blocks import as_block
 from dmo.errors import UserError
 from dmo.inputs import as_views, check_view_names, given_views, row_labels
 
@@ -135,7 +136,7 @@ def _apply(
     if not max(view.shape[0] for view in views.values()):
         return empty
     found = getattr(model, method)(views, **options)
-    return found if scipy.sparse.issparse(found) else np.asarray(found)
+    return as_block(found)
 
 
 def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:

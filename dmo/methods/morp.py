@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-import scipy.sparse
 from sklearn.utils import Tags
 
 from dmo.blocks import Rows
@@ -28,6 +26,7 @@ from dmo.inputs import (
     SampleWeights,
     Scales,
     are_many,
+    are_sparse_labels,
     check_partial_labels,
     count_components,
     directions,
@@ -65,9 +64,7 @@ class RegularizedProjection(IncrementalProjection):
         return isinstance(self.label_kernel, str) and self.label_kernel == "linear"
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        given: Any = getattr(y, "source", y)
-        sparse = self._decodes and scipy.sparse.issparse(given) and given.shape[1] > 1
-        if not (sparse and (are_many(given) or np.isin(given.data, (0, 1)).all())):
+        if not (self._decodes and are_sparse_labels(y)):
             return self._read_factor(views, y, weights, self.label_kernel)
         self.outputs_ = None
         Y, known = check_partial_labels(self, y, sample_count(views))

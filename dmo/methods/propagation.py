@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from sklearn.exceptions import ConvergenceWarning
 
-from dmo.blocks import Rows, iterate, rows
+from dmo.blocks import Rows, alike, iterate, rows, stacked
 from dmo.decide.decoders import Scores
 from dmo.decide.out_of_fold import FEW_ROWS, LEAST, LeftOut, dealt, row_keys
 from dmo.errors import TooFewSamples, UserError
@@ -349,16 +349,13 @@ class LabelPropagation(Annotator):
         found = nearest(block, X, min(max(k, given.local), n), given.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
-        if scipy.sparse.issparse(X):
-            stacked: Any = scipy.sparse.vstack([csr_array(block), X], format="csr")
-        else:
-            stacked = np.vstack([block.toarray() if scipy.sparse.issparse(block) else block, X])
+        both = stacked([alike(block, X), X])
         scales = None
         if self.scales_ is not None:
             reach = nearest(block, X, min(given.local, n)).distances[:, -1]
             smallest = self.scales_[self.scales_ > 0].min()
             scales = np.concatenate([np.where(reach > 0, reach, smallest), self.scales_])
-        w = csr_array(weigh(edges, stacked, given.weight, self.bandwidth_, given.local, scales, given.tau)[:m, m:])
+        w = csr_array(weigh(edges, both, given.weight, self.bandwidth_, given.local, scales, given.tau)[:m, m:])
         return np.asarray(_shares(w, csr_array(edges[:m, m:])) @ self.scores_)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ import scipy.linalg
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from dmo.blocks import row_blocks
+from dmo.blocks import dense, nonzero_count, row_blocks, scatter, stored_values
 from dmo.errors import UserError
 from dmo.graphs.edges import Mode
 from dmo.graphs.search import Metric
@@ -149,13 +149,8 @@ class TraceSamples:
 
     def _spread(self) -> float:
         """Sum of squares of the rows, after centering if `center`."""
-        values = self.rows.data if scipy.sparse.issparse(self.rows) else self.rows
-        if not self.center:
-            return float(np.vdot(values, values))
-        mean = np.asarray(self.rows.mean(axis=0), np.float64).ravel()
-        if scipy.sparse.issparse(self.rows):
-            return float(np.vdot(values, values) - self.n * (mean @ mean))
-        return float(np.square(values - mean).sum())
+        values = stored_values(self.rows)
+        return scatter(self.rows) if self.center else float(np.vdot(values, values))
 
     @property
     def counts(self) -> np.ndarray:
@@ -233,8 +228,8 @@ class QuadraticForm:
             right: Any = np.zeros((where.stop - where.start, X.shape[1]))
             if self.sparse is not None:
                 part = self.sparse[where]
-                crowded = scipy.sparse.issparse(part) and part.nnz > _FULL * part.shape[0] * self.n
-                right = right + (part.toarray() if crowded and isinstance(X, np.ndarray) else part) @ X
+                crowded = nonzero_count(part) > _FULL * part.shape[0] * self.n
+                right = right + (dense(part) if crowded and isinstance(X, np.ndarray) else part) @ X
             if weights is not None:
                 right = right + scipy.sparse.diags_array(weights[where]) @ X[where]
             total += X[where].T @ right

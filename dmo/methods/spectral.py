@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
+from dmo.blocks import dense
 from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import adjacency, geodesics, laplacian, neighbors, reconstruction_weights, weigh
 from dmo.graphs.edges import check_symmetric
@@ -234,7 +235,7 @@ def lle(samples: TraceSamples, options: Options) -> TraceProblem:
 
 def mds(samples: TraceSamples, options: Options) -> TraceProblem:
     """-1/2 H D2 H | I on Z itself, columns scaled by sqrt(lambda); of Euclidean distances: Xc Xc'."""
-    X = samples.rows.toarray() if scipy.sparse.issparse(samples.rows) else samples.rows
+    X = dense(samples.rows)
     return _embedding(QuadraticForm(samples.n, factor=X - X.mean(axis=0)), scaled=True)
 
 

@@ -9,7 +9,6 @@ from operator import add
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -36,6 +35,7 @@ from dmo.inputs import (
     check_parameter,
     check_parameters,
     check_partial_labels,
+    densified,
     is_label_sets,
     one_of,
     per_view,
@@ -370,7 +370,7 @@ def _labels_of(y: Any) -> Any:
     if is_label_sets(y):
         return y
     given: Any = y.compute() if hasattr(y, "compute") else y
-    given = given.toarray() if scipy.sparse.issparse(given) else given
+    given = densified(given)
     try:
         values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)

@@ -14,6 +14,7 @@ import scipy.sparse.linalg
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
+from dmo.blocks import dense, double, shifted
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, ROWS, WEIGHTED, Moments
 from dmo.linalg.eigen import CUTOFF, Eigenpairs, TracePairs, block_krylov, check_rank, fix_signs, power_of, solve_trace
@@ -176,13 +177,12 @@ def solve_projected(
     mean = back = None
     if problem.center or variance is not None:
         mean = np.asarray(X.mean(axis=0) if weights is None else weights @ X / weights.sum(), np.float64).ravel()
-    if mean is not None and not scipy.sparse.issparse(X):
-        X = X - mean
+    X, shift = shifted(X, mean)
     if variance is not None:
-        X, back = _principal(X, mean if scipy.sparse.issparse(X) else None, variance, weights)
+        X, back = _principal(X, shift, variance, weights)
     elif d > n:
-        X, back = _row_space(X, mean if scipy.sparse.issparse(X) else None)
-    shift = mean if scipy.sparse.issparse(X) and back is None else None
+        X, back = _row_space(X, shift)
+    shift = shift if back is None else None
     A = problem.A.projected(X, shift)
     B = None
     if problem.B is not None:
@@ -238,8 +238,7 @@ def _principal(
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
     """Factor rows X (minus `mean`) = F V' by the n x n Gram matrix; V (d x r) has orthonormal columns."""
-    G = X @ X.T
-    G = G.toarray() if scipy.sparse.issparse(G) else np.asarray(G)
+    G = dense(X @ X.T)
     if mean is not None:
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
     values, U = scipy.linalg.eigh((G + G.T) / 2, check_finite=False)
@@ -256,7 +255,7 @@ def row_factor(X: Any, center: bool) -> np.ndarray:
     mean = np.asarray(X.mean(axis=0), np.float64).ravel() if center else None
     if X.shape[1] > X.shape[0]:
         return _row_space(X, mean)[0]
-    rows = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X, np.float64)
+    rows = double(dense(X))
     return rows if mean is None else rows - mean
 
 

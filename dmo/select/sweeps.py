@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
-from dmo.blocks import SINGLE, Rows, Subset, crossed, presence, rows
+from dmo.blocks import SINGLE, Rows, Subset, crossed, presence, rows, stored_values
 from dmo.decide.decoders import PlugIn, Scores, as_decoder
 from dmo.decide.out_of_fold import sample_keys
 from dmo.decide.rules import SET_METRICS
@@ -84,7 +83,7 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, 
     labels, known = check_partial_labels(estimator, y, n)
     if known is not None:
         return known_values(labels, known), False
-    return LabelRows(labels) if scipy.sparse.issparse(labels) else labels, False
+    return LabelRows.of(labels), False
 
 
 def has_gaps(labels: Any) -> bool:
@@ -99,9 +98,9 @@ def counted_labels(labels: Any) -> Any:
 
 def _of_two_values(y: Any) -> bool:
     """Return whether y holds labels although the estimator is a regressor: 0 and 1, or non-numeric values."""
-    if is_label_sets(y) or scipy.sparse.issparse(y):
+    if is_label_sets(y):
         return True
-    values = np.asarray(y.compute() if hasattr(y, "compute") else y)
+    values = np.asarray(stored_values(y.compute() if hasattr(y, "compute") else y))
     return values.dtype.kind not in "iuf" or bool(((values == 0) | (values == 1)).all())
 
 

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils import _safe_indexing, get_tags
 
 import dmo
-from dmo.blocks import SINGLE, Rows, Subset, presence, rows, spread
+from dmo.blocks import SINGLE, Rows, Subset, presence, reads_sparse, rows, spread
 from dmo.decide.decoders import Calibration, PlugIn, Scores
 from dmo.errors import UserError
 from dmo.fit.engine import is_exact, reasoned_engine
@@ -563,7 +562,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
     free = all(scalable(estimator, list(problem.views)).values())  # kernels allow scaled columns
-    sparse = any(scipy.sparse.issparse(rows(part, slice(0, 1))) for part in problem.views.values())
+    sparse = any(reads_sparse(part) for part in problem.views.values())
     if len(scales) > 1 and (sparse or any(spread(source)[1] for source in problem.views.values())):
         scales.append("l2")  # for counts of words, the length of a document should not matter
     for scale in scales:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from dmo.blocks import Block, first_entry, stored_values
 from dmo.errors import UserError
 from dmo.progress import stage
 from dmo.stores._arrays import (
@@ -91,10 +92,8 @@ def cast(values: Any, dtype: np.dtype, where: str) -> Any:
         )
     with np.errstate(over="ignore"):
         changed = values.astype(dtype)
-    if dtype.kind in "iu":
-        before, after = (part.data if scipy.sparse.issparse(part) else part for part in (values, changed))
-        if not np.array_equal(before, after):
-            raise UserError(f"{where} contains integers beyond {dtype}; choose a wider dtype for the store")
+    if dtype.kind in "iu" and not np.array_equal(stored_values(values), stored_values(changed)):
+        raise UserError(f"{where} contains integers beyond {dtype}; choose a wider dtype for the store")
     return changed
 
 
@@ -109,15 +108,15 @@ def check_values(
 
     The message contains the column and the row of the value. The first row of `values` has the number `first_row`.
     """
-    stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
+    stored = np.asarray(stored_values(values))
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
     if stored.dtype.kind in "fc" and not _all_finite(stored) and wrong(stored).any():
-        row, column, value = first_bad(values, wrong(stored))
+        row, column, value = first_entry(values, wrong(stored))
         raise UserError(
             f"{where}, row {first_row + row}, column {column} is {value}; replace or drop values that are not finite"
         )
     if positive and stored.dtype.kind in "if" and stored.size and stored.min() < 0:
-        row, column, value = first_bad(values, stored < 0)
+        row, column, value = first_entry(values, stored < 0)
         raise UserError(
             f"{where} is a histogram, but row {first_row + row}, column {column} is {value}; "
             "histograms are never negative, declare it with histogram=False"
@@ -130,16 +129,6 @@ def _all_finite(stored: np.ndarray) -> bool:
         if np.isfinite(stored.sum()):
             return True
     return bool(np.isfinite(stored).all())
-
-
-def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Return the row, the column and the value of the first (stored) element for which `bad` is True."""
-    if scipy.sparse.issparse(values):
-        position = int(np.flatnonzero(bad)[0])
-        row = int(np.searchsorted(values.indptr, position, side="right")) - 1
-        return row, int(values.indices[position]), values.data[position]
-    row, column = (int(axis[0]) for axis in np.nonzero(bad))
-    return row, column, values[row, column]
 
 
 CHUNK_BYTES = 64 << 20
@@ -184,6 +173,22 @@ def dense(
     array = _layout(folder, name, values.shape, values.dtype, dims, rows)
     sums = [array.encode(index, chunk)[1].checksum for index, chunk in _chunks(array, values)]
     return Whole(name, values.shape, array.dtype.name, sums, array.metadata(), (array, values), rows)
+
+
+def whole(
+    folder: Folder,
+    name: str,
+    values: Block,
+    dims: tuple[str, ...] | None = None,
+    rows: int | None = None,
+    entries: int | None = None,
+) -> Whole | WholeCsr:
+    """Prepare an array in chunks of `rows` rows, or a CSR matrix in chunks of `entries` entries; None means 64 MiB."""
+    return (
+        dense(folder, name, values, dims, rows)
+        if isinstance(values, np.ndarray)
+        else csr(folder, name, values, entries)
+    )
 
 
 PARTS = ("indptr", "indices", "data")

@@ -12,7 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy
 
-from dmo.blocks import Block, Subset, cell_blocks, dense, gathered, is_smaller_sparse, row_numbers, rows
+from dmo.blocks import (
+    Block,
+    Subset,
+    as_block,
+    canonical,
+    cell_blocks,
+    dense,
+    first_entry,
+    gathered,
+    is_smaller_sparse,
+    nullable,
+    row_numbers,
+    rows,
+    stored_values,
+    with_stored,
+)
 from dmo.errors import UserError
 from dmo.stores import _writer
 from dmo.stores._arrays import CODECS, DenseArray, DenseView, SparseArray, SparseView, View
@@ -283,7 +298,7 @@ class FeatureWriter(_writer.RowWriter):
         if spec["kind"] == "sparse":
             given = scipy.sparse.csr_array(rows)
         else:
-            given = rows.toarray() if scipy.sparse.issparse(rows) else np.asarray(rows)
+            given = dense(rows)
         self._write(view, block_index, given, spec["histogram"], spec.get("missing", False))
 
     def missing(self) -> list[tuple[str, int]]:
@@ -679,10 +694,8 @@ class SourceStore(FeatureStore):
 def _known(labels: Any) -> Any:
     if labels.dtype != np.int8:
         return labels
-    if not scipy.sparse.issparse(labels):
-        return np.where(labels == _UNKNOWN, np.nan, labels)
-    values = np.where(labels.data == _UNKNOWN, np.float32("nan"), labels.data.astype(np.float32))
-    return scipy.sparse.csr_array((values, labels.indices, labels.indptr), shape=labels.shape)
+    found = nullable(labels)
+    return with_stored(found, np.where(stored_values(labels) == _UNKNOWN, np.nan, stored_values(found)))
 
 
 def _small_arrays(
@@ -696,12 +709,10 @@ def _small_arrays(
 ) -> dict[str, _writer.Whole | _writer.WholeCsr]:
     """Prepare the arrays of labels, names and splits, which are written when the store is created."""
     small: dict[str, _writer.Whole | _writer.WholeCsr] = {}
-    if scipy.sparse.issparse(labels):
-        small["labels"] = _writer.csr(folder, "labels", labels, _LABEL_ENTRIES)
-    elif labels is not None:
-        # A worker reads the labels of one block of rows. A chunk of labels therefore holds whole blocks.
-        rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
-        small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
+    if labels is not None:
+        # A chunk holds whole blocks, because a worker reads the labels of its rows.
+        rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.dtype.itemsize))
+        small["labels"] = _writer.whole(folder, "labels", labels, ("sample", "label"), rows, _LABEL_ENTRIES)
     if label_names is not None:
         names = _writer.check_strings("label_names", label_names, None if labels is None else labels.shape[1])
         small["label"] = _writer.strings(folder, "label", names, "label")
@@ -728,23 +739,21 @@ def _check_one_class(labels: Block | None) -> None:
 
 
 def _check_labels(labels: Any, n: int, real: bool) -> Block:
-    """Check the labels, and convert label indicators to uint8, or to int8 with -1 instead of NaN."""
-    values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
+    """Check labels of 0, 1 and NaN (returned as -1), or finite regression targets; return CSR if it is smaller."""
+    values: Any = as_block(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row per sample")
     if real:
         values = values.astype(np.float64, copy=False)
-    if scipy.sparse.issparse(values) and not values.has_canonical_format:
-        values = values.copy()
-        values.sum_duplicates()
+    values = canonical(values)
     stored = unknown = 0
     for where in cell_blocks(values.shape):
         block = values[where]
-        cells: Any = block.data if scipy.sparse.issparse(block) else block
+        cells = stored_values(block)
         gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, bool)
         bad = np.isinf(cells) if real else (cells != 0) & (cells != 1) & ~gaps
         if bad.any():
-            row, column, value = _writer.first_bad(block, bad)
+            row, column, value = first_entry(block, bad)
             needed = "targets must be finite numbers" if real else "labels are 0 or 1"
             raise UserError(
                 f"labels, row {where.start + row}, column {column} is {value}; {needed}, or NaN if not known"
@@ -753,15 +762,15 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
     if unknown == math.prod(values.shape):
         raise UserError("all labels are NaN, expected at least one known label; omit the labels if none is known")
     if real:
-        return values.toarray() if scipy.sparse.issparse(values) else values
+        return dense(values)
     dtype = np.dtype(np.int8 if unknown else np.uint8)
     if values.dtype == dtype and not is_smaller_sparse(values.shape, stored, dtype):
-        return values.toarray() if scipy.sparse.issparse(values) else values
+        return dense(values)
     return gathered((_coded(values[where], dtype) for where in cell_blocks(values.shape)), values.shape, stored, dtype)
 
 
 def _coded(block: Any, dtype: np.dtype) -> Any:
-    """Convert label indicators to the stored dtype and replace NaN by -1."""
-    if scipy.sparse.issparse(block):
-        return scipy.sparse.csr_array((_coded(block.data, dtype), block.indices, block.indptr), shape=block.shape)
-    return np.where(np.isnan(block), _UNKNOWN, block).astype(dtype) if block.dtype.kind == "f" else block.astype(dtype)
+    """Convert labels to the type of a store, with -1 for unknown labels."""
+    values = stored_values(block)
+    values = np.where(np.isnan(values), _UNKNOWN, values) if values.dtype.kind == "f" else values
+    return with_stored(block, values.astype(dtype))

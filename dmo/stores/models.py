@@ -20,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 import scipy
 
+from dmo.blocks import in_memory
 from dmo.errors import UserError
 from dmo.hashing import digest
 from dmo.progress import stage
@@ -244,16 +245,12 @@ def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
 
 
 def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
-    if scipy.sparse.issparse(value):
-        if value.format != "csr" or value.ndim != 2:
-            raise TypeError(
-                f"array '{name}' is sparse in format {value.format}, models hold CSR; convert it with .tocsr()"
-            )
-        return value
-    if not isinstance(value, np.ndarray):
+    if not in_memory(value):
         raise TypeError(
             f"array '{name}' is a {type(value).__name__}, models hold NumPy arrays and CSR; put other values into meta"
         )
+    if getattr(value, "format", "csr") != "csr":
+        raise TypeError(f"array '{name}' is sparse in format {value.format}, models hold CSR; convert it with .tocsr()")
     if value.dtype.kind not in "biufcU" or (value.dtype.itemsize > 16 and value.dtype.kind != "U"):
         raise TypeError(
             f"array '{name}' has dtype {value.dtype}, models hold booleans, numbers and strings; convert it"
@@ -317,14 +314,10 @@ def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str,
 
 
 def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr_array) -> dict[str, Any]:
-    if scipy.sparse.issparse(value):
-        matrix = _writer.csr(folder, name, value)
-        matrix.write(folder)
-        return matrix.to_dict()
     if value.dtype.kind == "U":
-        whole = _writer.strings(folder, name, value.reshape(-1).tolist(), "item")
+        whole: Any = _writer.strings(folder, name, value.reshape(-1).tolist(), "item")
     else:
-        whole = _writer.dense(folder, name, value)
+        whole = _writer.whole(folder, name, value)
     whole.write(folder)
     return {"format": "strings" if value.dtype.kind == "U" else "dense", **whole.to_dict(), "shape": list(value.shape)}
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-import scipy.sparse
 from sklearn.base import clone, is_regressor
 
-from dmo.blocks import Rows, rows
+from dmo.blocks import Rows, reads_sparse, rows, stored_values
 from dmo.cluster import current_client
 from dmo.decide.out_of_fold import HELD_OUT_ROWS
 from dmo.errors import UserError, amount
@@ -138,7 +137,7 @@ def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsiz
 def copied_bytes(views: Mapping[str, Rows]) -> int:
     """Compute the size in bytes of the rows in memory, which a model with exact kernels copies at the end of a fit."""
     in_memory = (source for source in views.values() if not is_lazy(source))
-    return sum(source.data.nbytes if scipy.sparse.issparse(source) else source.nbytes for source in in_memory)  # type: ignore[attr-defined]
+    return sum(stored_values(source).nbytes for source in in_memory)
 
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
@@ -324,7 +323,7 @@ def _exact_plan(
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    dense = [source.shape[1] for source in views.values() if not scipy.sparse.issparse(rows(source, slice(0, 0)))]
+    dense = [source.shape[1] for source in views.values() if not reads_sparse(source)]
     resident = storage == "resident"
     peak = tile_peak(n, columns, held if client is None else 0, max(dense, default=0))
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)

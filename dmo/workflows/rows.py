@@ -18,7 +18,7 @@ import scipy.sparse
 
 import dmo
 from dmo import stores
-from dmo.blocks import Rows, Subset, dense, rows
+from dmo.blocks import Rows, Subset, dense, in_memory, rows
 from dmo.datasets import Samples, open_table, read_description
 from dmo.datasets.cards import ALL
 from dmo.datasets.files import documents, fingerprints, join_tables, label_columns
@@ -320,7 +320,7 @@ def _joined(
         if not np.array_equal(index, np.arange(table.shape[0])):
             for view in part.views:
                 X = views[view]
-                views[view] = X[index] if isinstance(X, np.ndarray) or scipy.sparse.issparse(X) else Subset(X, index)
+                views[view] = X[index] if in_memory(X) else Subset(X, index)
     samples = replace(samples, views=views, ids=samples.ids if joined.ids is None else joined.ids, split=joined.split)
     return samples if joined.labels is None else _in_columns(path, fitted, samples, joined, by_column)
 
@@ -380,8 +380,8 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
             log.warning("%s: ignoring labels that the model did not learn: %s", path, shown)
         names = [*known, *(extra if joined.classes else [])]
         unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
-        Y = scipy.sparse.csr_array(Y) if scipy.sparse.issparse(Y) or lost else Y
-        if lost:  # Append an empty column for labels without samples.
+        if lost:  # Append an empty column for labels without samples
+            Y = scipy.sparse.csr_array(Y)
             Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
         Y = Y[:, [place.get(name, len(place)) for name in names]]
         Y = unknown_rows(Y, unknown) if lost else Y

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import presence, stacked
+from dmo.blocks import alike, presence, stacked
 from dmo.datasets import Samples
 from dmo.errors import UserError, visible
 from dmo.features import Extractor, find_images
@@ -570,9 +570,8 @@ def _grown(
 
 
 def _unknown(labels: Any, count: int) -> Any:
-    """Create missing labels (NaN) for `count` samples, in the same format as the matrix `labels`."""
-    found = np.full((count, labels.shape[1]), np.nan)
-    return scipy.sparse.csr_array(found) if scipy.sparse.issparse(labels) else found
+    """Return labels of `count` samples that are all unknown, in the same format as other labels."""
+    return alike(np.full((count, labels.shape[1]), np.nan), labels)
 
 
 def _counted(
