@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
-from dmo.blocks import row_blocks
+from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
 from dmo.fit.engine import LowRankPass
 from dmo.fit.functions import Expansion, FactorExpansion
 from dmo.fit.moments import LABELS, Moments, ScoreSums
+from dmo.fit.row_sums import BLOCK
 from dmo.linalg.eigen import CUTOFF
+from dmo.linalg.operators import LowRank, Operator
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.nystrom import inverse_triangle, times_triangle
 from dmo.threads import in_threads
@@ -110,6 +114,37 @@ class FactorView:
     def left_out(self, B: np.ndarray, coefficients: np.ndarray, where: Any = None, part: Any = None) -> np.ndarray:
         """Return fitted values: factor rows of pseudo-samples have no leave-one-out values."""
         return self.smoother(B)
+
+
+@dataclass(frozen=True)
+class FactorProducts:
+    """Mean of low-rank kernels that a method accesses by products with all samples."""
+
+    maps: Mapping[str, FeatureMap]
+    sources: Mapping[str, Rows]  # (n, d): the training rows by view
+    operator: Operator
+
+    @classmethod
+    def of(cls, maps: Mapping[str, FeatureMap], sources: Mapping[str, Rows]) -> Self:
+        """Compute the factor rows; convert dense ones to float64 once, for all solves and products."""
+        operators = [feature_map.operator(sources[view]) for view, feature_map in maps.items()]
+        wide = [LowRank(own.factor.astype(np.float64)) if isinstance(own, LowRank) else own for own in operators]
+        share = 1.0 / len(maps)
+        return cls(maps, sources, reduce(add, [own if share == 1.0 else share * own for own in wide]))
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Return the function of new rows with these coefficients, by view.
+
+        coefficients (n, k)
+        """
+        found: dict[str, Expansion] = {}
+        for view, feature_map in self.maps.items():
+            total = np.zeros((feature_map.rank, coefficients.shape[1]))
+            for where in row_blocks(len(coefficients), BLOCK):
+                total += feature_map(rows(self.sources[view], where)).T @ coefficients[where]
+            offset = np.zeros(coefficients.shape[1])
+            found[view] = FactorExpansion.of(view, feature_map, total / len(self.maps), offset)
+        return found
 
 
 @dataclass(frozen=True)
