@@ -347,12 +347,13 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
         factor *= scales[:, None]
     # Combine the rows R of the factor by Helmert contrasts, which are orthogonal to the vector of ones: contrast j is 1
     # for the first j samples and -j for the next one, divided by its length. A triangle stays triangular, up to one row.
-    R, j = factor.T, np.arange(1.0, factor.shape[1] + 1)[:, None]
-    R = R / np.sqrt(j * (j + 1))
-    rows = np.vstack([R, np.zeros((1, len(gram)))])
-    for i in range(len(R) - 1, 0, -1):
-        rows[i - 1] += rows[i]
-    rows[1:] -= np.multiply(R, j, out=R)
+    p = factor.shape[1]
+    rows, below = np.empty((p + 1, len(gram))), np.zeros(len(gram))
+    for i in range(p, 0, -1):
+        contrast = factor[:, i - 1] / np.sqrt(i * (i + 1.0))
+        rows[i] = below - i * contrast
+        below += contrast
+    rows[0] = below
     return rows
 
 
