@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
-from dmo.blocks import row_blocks
+from dmo.blocks import Rows, row_blocks, rows
 from dmo.errors import UserError
 from dmo.fit.engine import LowRankPass
 from dmo.fit.functions import Expansion, FactorExpansion
 from dmo.fit.moments import LABELS, Moments, ScoreSums
+from dmo.fit.row_sums import BLOCK
 from dmo.linalg.eigen import CUTOFF
+from dmo.linalg.operators import LowRank, Operator
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.nystrom import inverse_triangle, times_triangle
 from dmo.threads import in_threads
@@ -31,9 +35,9 @@ _SINGLE, _TERMS = 3e-6, 512
 
 
 class FactorSmoother:
-    """Smoother H B = U (U'B) of whitened factor rows U.
+    """Smoother H B = U (U'B) of whitened factor rows: the leading rows U, after which all rows are zero.
 
-    U (n, r)
+    U (q, r)
     """
 
     # Products with float32 rows are computed in float32 until a search requests more exact values.
@@ -50,14 +54,17 @@ class FactorSmoother:
         self._wide = error < _SINGLE
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
-        return _product(self.U, _product(self.U.T, B, self._wide), self._wide)
+        found = _product(self.U, _product(self.U.T, B[: len(self.U)], self._wide), self._wide)
+        if len(found) == len(B):
+            return found
+        return np.vstack([found, np.zeros((len(B) - len(found), B.shape[1]))])
 
     def whitened(self, B: np.ndarray) -> np.ndarray:
         """Compute U'B.
 
         B (n, k) -> (r, k)
         """
-        return _product(self.U.T, B, False)
+        return _product(self.U.T, B[: len(self.U)], False)
 
 
 def _product(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
@@ -82,10 +89,7 @@ class FactorView:
     T: np.ndarray  # T T' = (F'F + c I)^-1 on the directions that are not rounding errors
     mean: np.ndarray | None  # column means, or None if rows are not centered
     smoother: FactorSmoother
-
-    @property
-    def n(self) -> int:
-        return len(self.smoother.U)
+    n: int  # number of samples or pseudo-samples
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Compute coefficients on the columns of the factor rows.
@@ -113,10 +117,41 @@ class FactorView:
 
 
 @dataclass(frozen=True)
+class FactorProducts:
+    """Mean of low-rank kernels that a method accesses by products with all samples."""
+
+    maps: Mapping[str, FeatureMap]
+    sources: Mapping[str, Rows]  # (n, d): the training rows by view
+    operator: Operator
+
+    @classmethod
+    def of(cls, maps: Mapping[str, FeatureMap], sources: Mapping[str, Rows]) -> Self:
+        """Compute the factor rows; convert dense ones to float64 once, for all solves and products."""
+        operators = [feature_map.operator(sources[view]) for view, feature_map in maps.items()]
+        wide = [LowRank(own.factor.astype(np.float64)) if isinstance(own, LowRank) else own for own in operators]
+        share = 1.0 / len(maps)
+        return cls(maps, sources, reduce(add, [own if share == 1.0 else share * own for own in wide]))
+
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Return the function of new rows with these coefficients, by view.
+
+        coefficients (n, k)
+        """
+        found: dict[str, Expansion] = {}
+        for view, feature_map in self.maps.items():
+            total = np.zeros((feature_map.rank, coefficients.shape[1]))
+            for where in row_blocks(len(coefficients), BLOCK):
+                total += feature_map(rows(self.sources[view], where)).T @ coefficients[where]
+            offset = np.zeros(coefficients.shape[1])
+            found[view] = FactorExpansion.of(view, feature_map, total / len(self.maps), offset)
+        return found
+
+
+@dataclass(frozen=True)
 class _FactorRows:
     """Factor rows of one group, and the spectrum of their Gram matrix if it is known.
 
-    rows (p, d) or (p, r); basis (d, r); spectrum (r,); mean (d,)
+    rows (n, d) or (n, r); basis (d, r); spectrum (r,); mean (d,)
     """
 
     rows: np.ndarray  # centered rows, or pseudo-samples times `basis`
@@ -124,12 +159,13 @@ class _FactorRows:
     basis: np.ndarray | None = None  # eigenvectors of the group's Gram matrix
     spectrum: np.ndarray | None = None  # its eigenvalues, without those that are rounding errors
     centers: bool = True  # rows are the factor rows themselves: subtract their mean from the whitened ones
+    used: int | None = None  # number of leading rows after which all rows are zero
 
     def whitened(self, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Compute T (d, r) with T T' = (F'F + c I)^-1, and U = F T (p, r) of centered rows."""
+        """Compute T (d, r) with T T' = (F'F + c I)^-1, and the leading rows U = F T (q, r) of centered rows."""
         if self.basis is not None and self.spectrum is not None:
             lengths = np.sqrt(self.spectrum + ridge)
-            return self.basis / lengths, self.rows / lengths
+            return self.basis / lengths, self.rows[: self.used] / lengths
         rows, kind = self.rows.astype(np.float64, copy=False), np.result_type(np.float32, self.rows)
         rows = rows - self.mean if self.centers else rows
         gram = rows.T @ rows if rows.shape[0] >= rows.shape[1] else None
@@ -219,8 +255,9 @@ class FactorGroups:
         rows = pseudo_samples(gram, np.concatenate(scales))
         edges = np.cumsum([len(values) for values, _ in pairs.values()])[:-1]
         parts = dict(zip(pairs, np.split(rows, edges, axis=1), strict=True))
+        # The first groups use few rows, because the rows are almost triangular.
         groups = {
-            name: _FactorRows(np.ascontiguousarray(parts[name]), means[name], vectors, values)
+            name: _FactorRows(parts[name], means[name], vectors, values, used=_used(parts[name]))
             for name, (values, vectors) in pairs.items()
         }
         return cls(groups, center)
@@ -288,7 +325,8 @@ class FactorGroups:
         def view(name: str) -> FactorView:
             group = self.groups[name]
             T, U = group.whitened(ridges[name])
-            return FactorView(name, self.maps.get(name), T, group.mean if self.center else None, FactorSmoother(U))
+            mean, n = group.mean if self.center else None, len(group.rows)
+            return FactorView(name, self.maps.get(name), T, mean, FactorSmoother(U), n)
 
         return dict(zip(self.groups, in_threads(view, list(self.groups)), strict=True))
 
@@ -296,22 +334,32 @@ class FactorGroups:
 def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Compute rows B with B'B equal to a Gram matrix of centered columns, whose columns sum to 0.
 
-    gram (m, m), overwritten; scales (m,): typical lengths of the columns -> (p + 1, m)
+    gram (m, m), overwritten if singular; scales (m,): typical lengths of the columns -> (p + 1, m)
     """
-    # Without the scales, columns of small groups would be rounding errors of large ones.
-    gram /= scales
-    gram /= scales[:, None]
-    factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=-1.0)
-    rows = np.zeros((rank + 1, len(scales)))
-    rows[:rank, pivots - 1] = np.triu(factored[:rank])
-    rows *= scales
-    # The reflection that maps the last unit vector, which is orthogonal to all columns, to the vector of ones.
-    mirror = np.full(rank + 1, -1.0 / np.sqrt(rank + 1))
-    mirror[-1] += 1.0
-    length = float(mirror @ mirror)
-    if length:  # It is 0 only without columns.
-        rows -= np.outer(mirror * (2 / length), mirror @ rows)
+    factor, singular = scipy.linalg.lapack.dpotrf(gram.T, lower=1)
+    if singular:
+        # Without the scales, columns of small groups would be rounding errors of large ones.
+        gram /= scales
+        gram /= scales[:, None]
+        pivoted, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=-1.0, lower=1)
+        factor = np.zeros((len(gram), rank))
+        factor[pivots - 1] = np.tril(pivoted[:, :rank])
+        factor *= scales[:, None]
+    # Combine the rows R of the factor by Helmert contrasts, which are orthogonal to the vector of ones: contrast j is 1
+    # for the first j samples and -j for the next one, divided by its length. A triangle stays triangular, up to one row.
+    p = factor.shape[1]
+    rows, below = np.empty((p + 1, len(gram))), np.zeros(len(gram))
+    for i in range(p, 0, -1):
+        contrast = factor[:, i - 1] / np.sqrt(i * (i + 1.0))
+        rows[i] = below - i * contrast
+        below += contrast
+    rows[0] = below
     return rows
+
+
+def _used(rows: np.ndarray) -> int:
+    """Count the leading rows after which all rows are zero."""
+    return int(np.flatnonzero(rows.any(axis=1)).max(initial=-1)) + 1
 
 
 def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:

@@ -12,10 +12,10 @@ import numpy as np
 from dmo.blocks import Rows, Subset, rows
 from dmo.errors import UserError
 from dmo.fit.exact import Exact, FittedKernel, Storage, build, choose_storage, linear_expansions
-from dmo.fit.functions import Expansion, LinearExpansion
+from dmo.fit.functions import Expansion
 from dmo.fit.moments import label_groups
 from dmo.inputs import Data, SampleWeights
-from dmo.kernels import parse
+from dmo.kernels import Linear, parse
 from dmo.kernels.multikernel import MultiKernel
 from dmo.linalg.factors import CenteredRows, RowGram
 from dmo.linalg.linear import LinearSolver
@@ -185,9 +185,10 @@ class LinearView:
 
 @dataclass(frozen=True)
 class DualView:
-    """Linear kernel solved by n x n products with the rows; its function of new rows is linear as well."""
+    """Linear kernels solved by n x n products with the rows; the function of new rows is linear as well."""
 
-    view: str  # name of the view
+    kernel: MultiKernel
+    sources: Mapping[str, Rows]  # (n, d): the training rows by view
     operator: RowGram  # X X' of (centered) rows
 
     @classmethod
@@ -196,27 +197,35 @@ class DualView:
 
         X (n, d); weights (n,)
         """
-        return cls(view, RowGram.of(rows(X), center, weights))
+        return cls(MultiKernel.of(view, Linear()), {view: X}, RowGram.of(rows(X), center, weights))
 
     @property
     def dtype(self) -> np.dtype:
         """Data type of the products."""
         return self.operator.dtype
 
+    def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
+        """Return the function of new rows with these coefficients, by view.
+
+        coefficients (n, k)
+        """
+        return self._linear(self.operator.factor.t_dot(coefficients))
+
+    def _linear(self, W: np.ndarray) -> dict[str, Expansion]:
+        return linear_expansions(self.kernel, self.sources, self.operator.factor, W, np.zeros(W.shape[1]))
+
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows, and its values at the training rows.
+        """Return the function of new rows of one view, and its values at the training rows.
 
         coefficients (n, k) -> values (n, k)
         """
-        factor = self.operator.factor
         # Compute the values from W, so that they equal those of the function and X X' is not formed.
-        W = factor.t_dot(coefficients)
-        offset = np.zeros(W.shape[1]) if factor.mean is None else -(factor.mean @ W)
-        return LinearExpansion(self.view, W, offset), factor.dot(W)
+        W = self.operator.factor.t_dot(coefficients)
+        return next(iter(self._linear(W).values())), self.operator.factor.dot(W)
 
 
 ViewOperator: TypeAlias = KernelProducts | DualView
-"""View that a projection accesses by kernel products."""
+"""View that a method accesses by kernel products."""
 
 
 @dataclass

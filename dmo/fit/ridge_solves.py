@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -24,6 +24,31 @@ from dmo.linalg.linear import Equilibrated, IllConditioned, positive_solve, warn
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap
 from dmo.progress import stage
+
+Labels: TypeAlias = slice | np.ndarray
+
+
+def solutions(
+    views: Iterable[tuple[Labels, Any]], targets: np.ndarray, complete: Callable[..., Any] | None = None
+) -> Iterator[tuple[Labels, Any, np.ndarray, np.ndarray | None, np.ndarray]]:
+    """Solve (K + c I) a = y for the labels of each ridge of a group, with any representation of the samples.
+
+    targets (n, L) as in `coefficients` of a view -> labels, view, and their targets, means and coefficients
+    """
+    for labels, view in views:
+        own = targets[:, labels]
+        own, mean = (own, None) if complete is None else complete(view.smoother, own)
+        yield labels, view, own, mean, view.coefficients(own)
+
+
+def joined(parts: Sequence[tuple[Labels, np.ndarray]], n_labels: int) -> np.ndarray:
+    """Combine results by groups of labels into one array, in the order of the labels."""
+    if isinstance(parts[0][0], slice):
+        return parts[0][1]  # Not a copy: another memory layout would change the order of sums.
+    out = np.empty((len(parts[0][1]), n_labels))
+    for labels, columns in parts:
+        out[:, labels] = columns
+    return out
 
 
 @dataclass(frozen=True)
@@ -69,14 +94,6 @@ class MomentSystem:
         shifted.flat[:: len(shifted) + 1] += c
         return shifted
 
-    def solve(self, products: np.ndarray, c: float) -> np.ndarray:
-        """Compute coefficients from the products of the (centered) columns with labels.
-
-        products (d, k) -> (d, k)
-        """
-        # beta = sqrt(w) (F'F + c I)^-1 F'Y equals kernel ridge regression by the push-through identity.
-        return self.scale[:, None] * positive_solve(self.gram, c, self.scale[:, None] * products)
-
     def by_view(self, beta: np.ndarray) -> dict[str, np.ndarray]:
         """Split coefficients by view.
 
@@ -84,6 +101,53 @@ class MomentSystem:
         """
         edges = np.cumsum([self.moments.widths[view] for view in self.weights])[:-1]
         return dict(zip(self.weights, np.split(beta, edges), strict=True))
+
+    def views(
+        self, c: float | np.ndarray, weights: np.ndarray | None, n_labels: int
+    ) -> Iterator[tuple[Labels, MomentView]]:
+        """Yield the views for each ridge and, if each label has its own weights, for each combination of weights.
+
+        weights (L, V)
+        """
+        if weights is None:
+            for value, labels in label_groups(c, n_labels):
+                yield labels, MomentView(self.gram, self.scale, value, slice(None))
+            return
+        widths = [self.moments.widths[view] for view in self.weights]
+        shares, which = np.unique(weights, axis=0, return_inverse=True)
+        for i, share in enumerate(shares):
+            scale = np.repeat(np.sqrt(share), widths)
+            used, own = np.flatnonzero(scale), np.flatnonzero(which.ravel() == i)
+            scale = scale[used]
+            gram = self.gram[np.ix_(used, used)] * scale[:, None] * scale
+            for value, labels in label_groups(np.asarray(c)[own], len(own)):
+                yield own[labels], MomentView(gram, scale, value, used)
+
+
+@dataclass(frozen=True)
+class MomentView:
+    """Columns of moments under a ridge; it knows targets by their products with the (centered) columns.
+
+    gram (r, r); scale (r,)
+    """
+
+    gram: np.ndarray
+    scale: np.ndarray
+    ridge: float
+    used: Labels  # columns with a positive weight
+
+    def coefficients(self, B: np.ndarray) -> np.ndarray:
+        """Compute sqrt(w) (F'F + c I)^-1 sqrt(w) B, which replaces B.
+
+        B (d, k) -> (d, k)
+        """
+        # This equals kernel ridge regression by the push-through identity.
+        for some in row_blocks(B.shape[1], _LABELS):
+            right = B[self.used, some]
+            found = self.scale[:, None] * positive_solve(self.gram, self.ridge, self.scale[:, None] * right)
+            B[:, some] = 0.0
+            B[self.used, some] = found
+        return B
 
 
 def ridge(
@@ -98,23 +162,18 @@ def ridge(
     weights, c (L,); sparse: products (L, sum d_v), overwritten, and counts (L,) -> coefficients (d_v, L); offset (L,)
     """
     # With many sparse labels, the caller passes their products, because the moments do not contain these labels.
-    if any(isinstance(own, np.ndarray) for own in weights.values()):
-        return _ridge_by_label(moments, np.column_stack(list(weights.values())), list(weights), np.asarray(c), center)
-    system = MomentSystem.of(moments, weights, center)
+    by_label = any(isinstance(own, np.ndarray) for own in weights.values())
+    system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
     if sparse is None:
-        products = system.rows[:, moments.slices()[LABELS]]
-        beta = np.empty_like(products)
+        products = system.rows[:, moments.slices()[LABELS]].copy()
     else:
-        products, counts = sparse[0].T, sparse[1]
-        beta = products
-    for value, which in label_groups(c, beta.shape[1]):
-        own = np.arange(beta.shape[1])[which]
-        for some in row_blocks(len(own), _LABELS):
-            right = products[:, own[some]]
-            if sparse is not None and center:
-                right = right - np.outer(system.mean, counts[own[some]])
-            beta[:, own[some]] = system.solve(right, value)
-    return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(beta.shape[1])
+        products = sparse[0].T
+        for some in row_blocks(products.shape[1] if center else 0, _LABELS):
+            products[:, some] -= np.outer(system.mean, sparse[1][some])
+    n_labels = products.shape[1]
+    views = system.views(c, np.column_stack(list(weights.values())) if by_label else None, n_labels)
+    beta = joined([(own, found) for own, *_, found in solutions(views, products)], n_labels)
+    return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(n_labels)
 
 
 # Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples,
@@ -133,24 +192,6 @@ def is_precise(
         return Equilibrated(MomentSystem.of(moments, weights, center).shifted(float(np.min(c)))).condition() <= most
     except IllConditioned:
         return False
-
-
-def _ridge_by_label(
-    moments: Moments, weights: np.ndarray, views: Sequence[str], c: np.ndarray, center: bool
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute `ridge` with weights (L, V) and ridges (L,) per label; labels with equal weights are solved together."""
-    slices, (shares, which) = moments.slices(), np.unique(weights, axis=0, return_inverse=True)
-    found = {view: np.zeros((moments.widths[view], len(weights))) for view in views}
-    offset = np.zeros(len(weights))
-    for i, row in enumerate(shares):
-        own, used = np.flatnonzero(which.ravel() == i), {v: float(w) for v, w in zip(views, row, strict=True) if w > 0}
-        columns = np.concatenate([np.r_[slices[view]] for view in used] + [slices[LABELS].start + own])
-        widths = {view: moments.widths[view] for view in used} | {LABELS: len(own)}
-        part = Moments(widths, moments.n, moments.sums[columns], moments.gram[np.ix_(columns, columns)])
-        coefficients, offset[own] = ridge(part, used, c[own], center)
-        for view, B in coefficients.items():
-            found[view][:, own] = B
-    return found, offset
 
 
 def masked_ridge(

@@ -6,12 +6,15 @@ multiplications for the factor rows, the same number for their Gram matrix, and 
 gradients on kernel values need no factor rows; each iteration costs 4 n r k for k labels. There are two
 preconditioners:
 
-- `LandmarkFactors` uses the landmarks only. They are drawn like the rows, so C'C is about n / r W W, and (n / r) T T' +
-c I =
-  (n / r) A A' is close to the system. About ten iterations are needed, which is efficient for few labels.
+- `LandmarkFactors` uses the landmarks only. They are drawn like the rows, so C'C is about n / r W W, and
+  (n / r) T T' + c I = (n / r) A A' is close to the system. About ten iterations are needed, which is efficient for few
+  labels.
 - `RowFactors` uses C'C + c W itself, which costs n r^2. It needs iterations only to correct floating-point error. In
-single
-  precision, C'C has a relative error of 1e-6, which is too large if landmarks are close together or the ridge is small.
+  single precision, C'C has a relative error of 1e-6, which is too large if landmarks are close together or the ridge is
+  small.
+
+These systems are not views of `fit.ridge_solves`, because the penalty is W instead of the identity. A view would need T
+and the factor rows, which conjugate gradients avoid.
 
 Differences from the paper (Falkon):
 
@@ -20,8 +23,7 @@ Differences from the paper (Falkon):
    values. The residual is computed in float64, and the iteration resumes from it if it is too large. With many labels,
    only a few random combinations are checked, because a product for every label costs as much as two steps.
 2. In double precision, W is factored with pivoting, and linearly dependent landmarks are dropped. The paper adds a
-constant to
-   the diagonal instead.
+   constant to the diagonal instead.
 3. The intercept is a separate unknown in the system and in the preconditioner, so rows need not be centered.
 4. Each label has its own step sizes and stops when it has converged.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -39,7 +40,7 @@ from dmo.fit.exact import build, choose_storage, exact_engine, linear_expansions
 from dmo.fit.fitted_views import EIGENPAIRS, Groups
 from dmo.fit.functions import FactorExpansion, above, added, load_expansions, shifted, store_expansions
 from dmo.fit.moments import LABELS, Moments, label_groups, pooled
-from dmo.fit.ridge_solves import MomentSystem, PartialRidge, completed, is_precise, ridge
+from dmo.fit.ridge_solves import MomentSystem, PartialRidge, completed, is_precise, joined, ridge, solutions
 from dmo.inputs import (
     FLAG,
     POSITIVE,
@@ -120,16 +121,6 @@ class _Summed(LeftOut):
             self.rows, self.scores = self.rows[some], [np.asarray(self.total[some] / self.weight[some, None])]
             self.total = 0.0
         return self
-
-
-def _joined(parts: list[tuple[slice | np.ndarray, Any]], n_labels: int) -> Any:
-    """Combine results by groups of labels into one array, in the order of the labels."""
-    if isinstance(parts[0][0], slice):
-        return parts[0][1]  # Not a copy: another memory layout would change the order of sums.
-    out = np.empty((len(parts[0][1]), n_labels))
-    for labels, columns in parts:
-        out[:, labels] = columns
-    return out
 
 
 @parametrized
@@ -555,18 +546,18 @@ class MultiViewRidge(Incremental, SharedFits):
         part = None
         if keys is not None:
             part = np.divide(weight_of_copies(keys, weights), weights, out=np.ones(len(weights)), where=weights > 0)
-        duals, scores, mean = [], [], None
-        for labels, view in groups.fitted(name, targets.shape[1]):
-            full, mean = completed(groups.data, view.smoother, targets[:, labels], weights, self.center)
-            duals.append((labels, view.coefficients(full)))
+        n_labels, duals, scores = targets.shape[1], [], []
+        complete = partial(completed, groups.data, weights=weights, center=self.center)
+        for labels, view, full, mean, dual in solutions(groups.fitted(name, n_labels), targets, complete):
+            duals.append((labels, dual))
             if wanted:
-                scores.append((labels, view.left_out(full, duals[-1][1], groups.last, part)))
+                values = view.left_out(full, dual, groups.last, part)
+                scores.append((labels, values if mean is None else values + mean))
         # The form of a function depends on the kernel only, not on the ridge of its coefficients.
-        found = view.expansions(share * _joined(duals, targets.shape[1]))
+        found = view.expansions(share * joined(duals, n_labels))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
-            values = _joined(scores, targets.shape[1])
-            left.add(share, weights[left.rows] > 0, values if mean is None else values + mean)
+            left.add(share, weights[left.rows] > 0, joined(scores, n_labels))
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
         """Fit each target with its own weights of the kernels and its own ridge; see `_learn_exact`."""

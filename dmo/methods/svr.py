@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import reduce
-from operator import add
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,12 +11,14 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from dmo.blocks import Rows, Subset, rows
+from dmo.blocks import Rows, Subset
 from dmo.decide.decoders import Scores
 from dmo.errors import TooFewSamples, UserError
 from dmo.fit.engine import fit_maps, is_exact
-from dmo.fit.exact import FittedKernel, build, choose_storage, exact_engine, linear_expansions, linear_rows
-from dmo.fit.functions import Expansion, FactorExpansion, KernelFunction, load_expansions, store_expansions
+from dmo.fit.exact import build, choose_storage, exact_engine, linear_rows
+from dmo.fit.factor_groups import FactorProducts
+from dmo.fit.fitted_views import DualView, KernelProducts, ViewOperator
+from dmo.fit.functions import KernelFunction, load_expansions, shifted, store_expansions
 from dmo.inputs import (
     POSITIVE,
     ClassWeight,
@@ -46,11 +46,9 @@ from dmo.inputs import (
 from dmo.inputs.outputs import RealOutputs, refuse_for_real
 from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel
-from dmo.linalg.factors import CenteredRows, RowGram
-from dmo.linalg.operators import LowRank, Operator
+from dmo.linalg.factors import RowGram
 from dmo.linalg.solve import SolveMethod
 from dmo.linalg.tiles import Tiles
-from dmo.lowrank import FeatureMap
 from dmo.methods.annotator import Annotator
 from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder, GivenEngine, KernelSpecs
@@ -60,57 +58,6 @@ from dmo.persistence import without_prefix
 
 _DOUBLE = 8192  # maximum number of rows for a float64 kernel in memory, for any ridge
 _RIDGE = 1.0 / 64  # expected minimum of 1 / rho for the solver penalty rho, multiplied by C
-
-
-@dataclass(frozen=True)
-class KernelSystem:
-    """Kernel of the training rows as an operator, with the method that solves its systems."""
-
-    operator: Operator  # the n x n kernel
-    method: SolveMethod  # solver for linear systems with the operator
-    function: Callable[[np.ndarray, np.ndarray], KernelFunction]
-
-
-def _linear(built: FittedKernel, views: Mapping[str, Rows]) -> KernelSystem:
-    """Build the system of linear kernels from centered rows."""
-    # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids a loss
-    # of precision if features are far from the origin.
-    factor = CenteredRows.of(linear_rows(built.kernel, views), center=True)
-
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
-        W = factor.t_dot(coefficients)
-        return KernelFunction(linear_expansions(built.kernel, views, factor, W, offset))
-
-    return KernelSystem(RowGram(factor), "auto", function)
-
-
-def _low_rank(maps: Mapping[str, FeatureMap], views: Mapping[str, Rows]) -> KernelSystem:
-    share = 1.0 / len(maps)
-    operators = {view: _double(feature_map.operator(views[view])) for view, feature_map in maps.items()}
-    total = reduce(add, [operator if share == 1.0 else share * operator for operator in operators.values()])
-
-    def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
-        expansions: dict[str, Expansion] = {}
-        for view, feature_map in maps.items():
-            weights = share * _transposed(feature_map, views[view], coefficients)
-            expansions[view] = FactorExpansion.of(view, feature_map, weights, share * offset)
-        return KernelFunction(expansions)
-
-    return KernelSystem(total, "auto", function)
-
-
-def _double(operator: Operator) -> Operator:
-    """Convert a dense factor to float64 once, for all solves and products."""
-    return LowRank(operator.factor.astype(np.float64)) if isinstance(operator, LowRank) else operator
-
-
-def _transposed(feature_map: FeatureMap, source: Rows, coefficients: np.ndarray) -> np.ndarray:
-    """Compute F' coefficients (r x L) with the factor rows F, by blocks of rows."""
-    total = np.zeros((feature_map.rank, coefficients.shape[1]))
-    for start in range(0, source.shape[0], _DOUBLE):
-        where = slice(start, min(start + _DOUBLE, source.shape[0]))
-        total += feature_map(rows(source, where)).T @ coefficients[where]
-    return total
 
 
 NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
@@ -230,7 +177,7 @@ class OutputSVR(Annotator):
         check_parameters(self)
         data = self._data(X, y, sample_weight)
         self._learn_rule(data.frequency, data.n_labeled)
-        problem, factors, fitted = self._pose(data)
+        problem, factors, view = self._pose(data)
         models: list[Self] = []
         first: tuple[float, State] | None = None  # start of the fits with the next epsilon
         for tube in [self.epsilon] if epsilon is None else epsilon:
@@ -239,7 +186,7 @@ class OutputSVR(Annotator):
                 model = clone(self).set_params(C=cost, epsilon=tube)
                 model._adopt(self)
                 start = None if previous is None else _scaled(*previous, check_parameter("C", cost, POSITIVE))
-                fit = model._solve(model._with_loss(problem), factors, fitted, start)
+                fit = model._solve(model._with_loss(problem), factors, view, start)
                 previous = float(cost), fit.state
                 first = previous if position == 0 else first
                 models.append(model)
@@ -287,7 +234,7 @@ class OutputSVR(Annotator):
     def _learn(self, data: Data) -> None:
         self._solve(*self._pose(data), None)
 
-    def _pose(self, data: Data) -> tuple[Problem, Factors, KernelSystem]:
+    def _pose(self, data: Data) -> tuple[Problem, Factors, ViewOperator | FactorProducts]:
         """Build the problem and its kernel; labels are coded as -1 and +1, and two classes as one output column."""
         data = complete_labels(data, self.kernel, self.approximation, self.random_state)
         views, Y, weights = data.views, data.Y, data.often
@@ -300,17 +247,22 @@ class OutputSVR(Annotator):
         self._units = self._output_units(Y, weights)
         Y = self._units.scaled(Y)
         frames, coupling = self._structure(Y, weights)
-        fitted = self._system(views, weights)
-        problem = Problem(fitted.operator, Y, loss_named("l1", 0.0), float(self.C), frames, coupling, weights)
-        factors = Factors(fitted.operator, fitted.method, random_state=self.random_state)
-        return self._with_loss(problem), factors, fitted
+        view = self._view(views, weights)
+        problem = Problem(view.operator, Y, loss_named("l1", 0.0), float(self.C), frames, coupling, weights)
+        method: SolveMethod = "cg" if isinstance(view.operator, Tiles) else "auto"
+        return self._with_loss(problem), Factors(view.operator, method, random_state=self.random_state), view
 
-    def _system(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> KernelSystem:
-        """Build the kernel system of the rows, with the mean of the kernels of all views; weights (n,)."""
+    def _view(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> ViewOperator | FactorProducts:
+        """Build the mean of the kernels of all views.
+
+        weights (n,)
+        """
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
         if not is_exact(self.approximation):
             counts = None if weights is None else dict.fromkeys(views, weights)
-            return _low_rank(fit_maps(self.approximation, kernels, views, self.random_state, True, counts), views)
+            return FactorProducts.of(
+                fit_maps(self.approximation, kernels, views, self.random_state, True, counts), views
+            )
         n, engine = sample_count(views), exact_engine(self.approximation)
         storage = choose_storage(engine, n, 1, 8)
         if storage == "memory" and engine.precision == "auto" and n <= _DOUBLE:
@@ -318,14 +270,14 @@ class OutputSVR(Annotator):
         combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
         built = build(engine, combined, views, _RIDGE / float(self.C), storage, self.random_state, weights)
         if isinstance(built.operator, RowGram):
-            return _linear(built, views)
+            # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids
+            # a loss of precision if features are far from the origin.
+            return DualView(built.kernel, views, RowGram.of(linear_rows(built.kernel, views), True))
+        return KernelProducts("all", built, views, built.operator)
 
-        def function(coefficients: np.ndarray, offset: np.ndarray) -> KernelFunction:
-            return KernelFunction({"all": built.expansion(views, built.operator, coefficients, offset)})
-
-        return KernelSystem(built.operator, "cg" if isinstance(built.operator, Tiles) else "auto", function)
-
-    def _solve(self, problem: Problem, factors: Factors, fitted: KernelSystem, start: State | None) -> AdmmFit:
+    def _solve(
+        self, problem: Problem, factors: Factors, view: ViewOperator | FactorProducts, start: State | None
+    ) -> AdmmFit:
         fit = admm(problem, factors, start, self.tol, self.max_iter)
         if not fit.converged:
             self._warn(
@@ -335,7 +287,7 @@ class OutputSVR(Annotator):
             )
         dual = fit.dual if problem.coupling is None else fit.dual @ problem.coupling
         dual, bias = dual * self._units.scale, fit.bias * self._units.scale + self._units.shift
-        self.function_ = fitted.function(dual, bias)
+        self.function_ = KernelFunction(shifted(view.expansions(dual), bias))
         self.dual_coef_, self.intercept_, self.support_ = dual, bias, fit.support
         self.n_support_ = len(fit.support)
         self.objective_, self.dual_objective_ = fit.certificate.objective, fit.certificate.dual_objective
