@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -36,6 +37,8 @@ import dmo
 from dmo import Exact, Meka, Nystrom, UserError
 from dmo.cli.app import app
 from dmo.datasets import Samples
+from dmo.inputs import outputs
+from dmo.methods import annotator
 from dmo.parameters import places
 from dmo.registry import REGISTRY
 from dmo.select.sweeps import sweep
@@ -59,7 +62,7 @@ def data() -> dict[str, Any]:
     signal = latent @ rng.standard_normal((3, L)) + 0.5 * rng.standard_normal((N + NEW, L))
     labels = (signal > 0.3).astype(float)
     labels[:, 0] = np.where(labels.any(axis=1), labels[:, 0], 1)
-    return {"rows": rows.round(3), "labels": labels, "signal": signal, "weights": rng.integers(1, 4, N).astype(float)}
+    return {"rows": rows.round(3), "labels": labels, "signal": signal, "weights": rng.integers(1, 3, N).astype(float)}
 
 
 def views(X: Any) -> dict[str, Any]:
@@ -71,17 +74,17 @@ def whole(X: Any) -> Any:
 
 
 OWN: dict[str, dict[str, Any]] = {
-    "KGHA": {"n_components": 3},
+    "KGHA": {"n_components": 3, "ridge": 1.0},
     "MultiViewRidge": {"ridge": 0.1},
-    "MultiSetCCA": {},
+    "MultiSetCCA": {"ridge": 1.0},
     "HomogeneityAnalysis": {},
-    "MORP": {"n_components": 3, "ridge": 0.1},
-    "MLSI": {"n_components": 3, "ridge": 0.1},
+    "MORP": {"n_components": 3, "ridge": 1.0},
+    "MLSI": {"n_components": 3, "ridge": 1.0},
     "MOPE": {"n_neighbors": 8},
     "MESD": {},
     "TraceEmbedding": {"method": "opls", "ridge": 0.1},
-    "LLTSVR": {"C": 0.1, "tol": 1e-7, "frame": "identity"},
-    "CoupledSVR": {"C": 0.1, "tol": 1e-7},
+    "LLTSVR": {"C": 0.1, "tol": 1e-2, "max_iter": 4, "frame": "identity"},
+    "CoupledSVR": {"C": 0.1, "tol": 1e-2, "max_iter": 4},
     "JEC": {},
     "TagProp": {"n_neighbors": 15},
     "TwoPassKNN": {},
@@ -92,12 +95,9 @@ OWN: dict[str, dict[str, Any]] = {
 """Parameters that suit so few samples, in the order of the page; an estimator without an entry is tried with its defaults."""
 ESTIMATORS = [*(name for name in OWN if name in REGISTRY), *(name for name in REGISTRY if name not in OWN)]
 BY_ITERATION = ("LLTSVR", "CoupledSVR")
-"""Their scores are as near to the optimum's as their duality gap of 1e-7 says: two ways to it differ by up to 1.4e-4, and with
-a gap of 1e-10 by 1.6e-8."""
-UNTRIED = {
-    ("CoupledSVR", "very many labels"): "(not tried: its L x L covariances take 25 CPU seconds at 4204 labels)",
-    ("LabelPropagation", "very many labels"): "(not tried: the eigenproblem of 4204 classes takes 14 CPU seconds)",
-}
+"""Equal problems have equal iterates, so that a few of them suffice. Only repeated samples have other iterates, which meet at
+the optimum: with a duality gap of 1e-7, scores differ by up to 1.4e-4, with a gap of 1e-10 by 1.6e-8."""
+CONVERGED = {"tol": 1e-6, "max_iter": 5000}
 ENGINES: dict[str, Any] = {
     "memory": "exact",
     "tiles": Exact(storage="resident", block=40, precision="float64"),
@@ -130,11 +130,6 @@ class Case:
         """The estimator; one that learns no label sets, which take further fits, unless it `decides`."""
         few = {} if decides or "label_sets" not in self.parameters else {"label_sets": False}
         return made(self.kind, **self.options | few | options)
-
-    @property
-    def loose(self) -> dict[str, Any]:
-        """For ten further fits and more that no second fit is held to: iterations may end early."""
-        return {"tol": 1e-2} if self.name in BY_ITERATION else {}
 
     def fit(self, X: Any = None, y: Any = None, model: Any = None, **given: Any) -> Any:
         model = self.model() if model is None else model
@@ -197,9 +192,10 @@ def weights(case: Case) -> Pair:
         often[::9] = 0.0
         X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
         options = options | {"scale": "standard", "impute": "median"}
+    options, tolerance = (options | CONVERGED, 3e-4) if case.name in BY_ITERATION else (options, 1e-4)
     again = np.repeat(np.arange(N), often.astype(int))
     found = case.says(case.fit(case.shape(X), model=case.model(**options), sample_weight=often))
-    return found, case.says(case.fit(case.shape(X[again]), case.Y[again], case.model(**options))), 1e-4
+    return found, case.says(case.fit(case.shape(X[again]), case.Y[again], case.model(**options))), tolerance
 
 
 @concern("weights per view")
@@ -279,7 +275,7 @@ def of_rows(case: Case, model: Any, X: Any = None) -> np.ndarray:
 
 def prepared(case: Case, **options: Any) -> dict[str, Any]:
     if "base" in case.parameters:  # it prepares its rows
-        return {"base": made(dmo.MultiViewRidge, **options)}
+        return {"base": made(dmo.MultiViewRidge, label_sets=False, **options)}
     return options
 
 
@@ -302,13 +298,14 @@ def single(case: Case) -> Pair:
 @concern("very many labels")
 def many(case: Case) -> Pair:
     case.of_predictions()
-    rare = scipy.sparse.random_array((N, 4200), density=0.003, rng=np.random.default_rng(2)).astype(bool)
+    rare = scipy.sparse.random_array((N, 36), density=0.01, rng=np.random.default_rng(2)).astype(bool)
     Y = scipy.sparse.hstack([scipy.sparse.csr_array(case.Y), rare.astype(float)], format="csr")
-    model = case.fit(y=Y)
-    found = np.asarray(model.decision_function(case.shape(case.X)))[:, :L]
+    with mock.patch.object(outputs, "_MANY", 32), mock.patch.object(annotator, "_MANY", 32):
+        model = case.fit(y=Y)
+        found = np.asarray(model.decision_function(case.shape(case.X)))[:, :L]
     told = np.ptp(found, axis=0) > 1e-9  # a label that neighbors say nothing of has one score, to rounding
     right = np.sum([np.corrcoef(found[:, j], case.Y[:, j])[0, 1] for j in np.flatnonzero(told)]) / L
-    assert right > 0.15, f"scores of 4204 labels correlate by {right:.2f} with the labels that they were fitted on"
+    assert right > 0.15, f"scores of 40 labels correlate by {right:.2f} with the labels that they were fitted on"
     return found, found, 0.0
 
 
@@ -326,7 +323,7 @@ def real(case: Case) -> Pair:
 def classes(case: Case) -> Pair:
     case.of_predictions()
     y = np.array(["sea", "sky", "sun"])[np.digitize(case.X[:, 0], np.quantile(case.X[:, 0], [0.4, 0.7]))]
-    model = case.fit(y=y, model=case.model(decides=True, **case.loose))
+    model = case.fit(y=y, model=case.model(decides=True))
     found = np.asarray(model.predict(case.shape(case.X)))
     assert found.shape == (N,), "predict gives other things than classes"
     assert set(found) <= set(y), "predict gives other things than classes"
@@ -340,7 +337,7 @@ def classes(case: Case) -> Pair:
 @concern("sets of labels")
 def label_sets(case: Case) -> Pair:
     case.of_predictions()
-    model = case.fit(y=case.Y.astype(np.int16), model=case.model(decides=True, **case.loose))
+    model = case.fit(y=case.Y.astype(np.int16), model=case.model(decides=True))
     later = case.shape(case.later)
     found, p, decided = model.predict(later), model.predict_proba(later), model.decide(later)
     assert found.dtype == np.int16
@@ -585,8 +582,6 @@ def reported(case: Case) -> Pair:
 @functools.cache
 def outcome(name: str, words: str, engine: str) -> str:
     """ "yes", or the sentence of the refusal; anything else raises."""
-    if (name, words) in UNTRIED:
-        return UNTRIED[name, words]
     case = Case(name, engine)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -598,8 +593,6 @@ def outcome(name: str, words: str, engine: str) -> str:
             if "Sparse data was passed" not in str(error):
                 raise
             return str(error)
-    if name in BY_ITERATION and tolerance > 1e-9:
-        tolerance = max(tolerance, 3e-4)
     found, expected = np.asarray(found, float), np.asarray(expected, float)
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
@@ -609,9 +602,7 @@ def outcome(name: str, words: str, engine: str) -> str:
 
 def engines_of(name: str, words: str) -> list[str]:
     """The engines under which a concern is tried: of what takes seconds one, and commands take a model as it is."""
-    if (words in DOORS and words != "dmo fit") or (
-        words == "very many labels" and name in ("LLTSVR", "TraceEmbedding")
-    ):
+    if words in DOORS and words != "dmo fit":
         return ["memory"]
     return [*ENGINES] if "approximation" in inspect.signature(getattr(dmo, name)).parameters else ["memory"]
 
@@ -644,7 +635,8 @@ HEAD = """# Features supported by each estimator
 `Nystrom` and `Meka`. Other cells name the engines that support the feature. In all other cases, an error is raised; the
 numbers refer to the list of messages at the end of the page. Tests check every cell on a few samples. They compare sample
 weights with repeated samples, missing values with imputed ones, and scaled rows with rows scaled by scikit-learn. They also
-compare a loaded model with the saved one, and a command with the same call in Python.
+compare a loaded model with the saved one, and a command with the same call in Python. Very many labels are 40 labels under a
+lower limit for sparse labels.
 
 """
 
