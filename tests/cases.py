@@ -191,19 +191,21 @@ def checked_by_scikit_learn(estimators: Sequence[Any], **options: Any) -> pytest
     """Run scikit-learn's estimator checks, without repeating checks of shared code.
 
     All estimators share the code that reads sparse matrices and memory-mapped rows, so only the first estimator is
-    checked with these inputs.
+    checked with these inputs. Formats of sparse arrays for further estimators, and all checks of a class with other
+    parameters, are slow tests.
     """
     mark = parametrize_with_checks(estimators, **options)
     names, cases = mark.args
-
-    def repeated(case: Any) -> bool:
-        estimator, check = getattr(case, "values", case)
+    first, classes = estimators[0], [type(estimator) for estimator in estimators]
+    further = [estimator for i, estimator in enumerate(estimators) if classes[i] in classes[:i]]
+    chosen = []
+    for case in cases:
+        estimator, check = values = getattr(case, "values", case)
         own, given = (check.func.__name__, check.keywords) if isinstance(check, partial) else (check.__name__, {})
-        return estimator is not first and (
-            own == "check_estimator_sparse_matrix"
-            or (own == "check_classifiers_train" and given.get("readonly_memmap") and "X_dtype" not in given)
-        )
-
-    cases = list(cases)
-    first = getattr(cases[0], "values", cases[0])[0]
-    return pytest.mark.parametrize(names, [case for case in cases if not repeated(case)], **mark.kwargs)
+        mapped = own == "check_classifiers_train" and given.get("readonly_memmap") and "X_dtype" not in given
+        if estimator is not first and (own == "check_estimator_sparse_matrix" or mapped):
+            continue
+        formats = own == "check_estimator_sparse_array" and estimator is not first
+        slow = [pytest.mark.slow] if formats or any(estimator is one for one in further) else []
+        chosen.append(pytest.param(*values, marks=[*getattr(case, "marks", ()), *slow]))
+    return pytest.mark.parametrize(names, chosen, **mark.kwargs)

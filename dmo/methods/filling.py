@@ -31,12 +31,12 @@ from dmo.methods.ridge import MultiViewRidge
 _SOME = 256  # number of samples that the scale of a kernel is estimated from
 
 
-def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: int | None) -> Data:
+def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: int | None, **options: Any) -> Data:
     """Replace unknown labels by predictions of ridge regressions with the kernel and engine of a method."""
     if data.known is None:
         return data
     engine: Any = "auto" if isinstance(approximation, Krylov) else approximation
-    regression = MultiViewRidge(kernel, approximation=engine, random_state=random_state)
+    regression = MultiViewRidge(kernel, approximation=engine, random_state=random_state, **options)
     return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 
 

@@ -47,12 +47,11 @@ from dmo.kernels import Linear
 from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
 from dmo.memory import memory
 from dmo.methods.annotator import Statistics
-from dmo.methods.filling import filled_labels
+from dmo.methods.filling import complete_labels
 from dmo.methods.homogeneity import HomogeneityEmbedding, Problem, Solution
 from dmo.methods.homogeneity_maps import SharedKrylov, decoder
 from dmo.methods.incremental import Incremental
 from dmo.methods.options import Decoder, Engine, KernelSpecs, Ridges, Solver
-from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.shared_fits import HeldOut, SharedFit, SharedFits
 from dmo.methods.view_weights import learns, product_kernel, weighed_views
 from dmo.parameters import Part, parametrized
@@ -265,15 +264,16 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
 
     def _complete_labels(self, data: Data) -> Data:
         """Impute unknown labels by regressions on the views, which do not depend on the ridge or the balance."""
-        regression = MultiViewRidge(
-            "product" if is_product(self.kernel) else self.kernel,
-            approximation=decided(self),
-            random_state=self.random_state,
+        product = is_product(self.kernel)
+        return complete_labels(
+            data,
+            "product" if product else self.kernel,
+            decided(self),
+            self.random_state,
             distances=self._product.distances,
             gamma=self._product.gamma,
-            weights=self.view_weights_ if is_product(self.kernel) else None,
+            weights=self.view_weights_ if product else None,
         )
-        return replace(data, Y=filled_labels(regression, data.views, data.Y, data.known, data.weights))
 
     def _learn_exact(self, data: Data) -> Statistics | None:
         """Learn the space and its decoder; return statistics of leave-one-out scores if they have a closed form."""
