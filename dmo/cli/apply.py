@@ -318,11 +318,11 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
     """Return the numbers of labels from their names; raise UserError with a similar name for an unknown label."""
     wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     if not wanted:
-        raise UserError(f"--labels {given!r} names no label; separate labels by commas: 'sky, water'")
+        raise UserError(f"--labels {given!r} contains no labels; separate labels by commas: 'sky, water'")
     for name in wanted:
         if name not in names:
             near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
+            hint = f"did you mean {near[0]!r}?" if near else f"its labels are {', '.join(names[:12])} ..."
             raise UserError(f"--labels: the model has no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
 

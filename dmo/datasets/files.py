@@ -270,7 +270,7 @@ def ingest_files(
     ((4, 4), ['sky', 'sea'])
     """
     if not views:
-        raise UserError("ingest_files: got no view, needs at least one; pass {name: file}")
+        raise UserError("ingest_files: got no views, expected at least one; pass {name: file}")
     views, dtypes = cell_views(views), dtypes or {}
     check_known("histograms", histograms, views)
     check_known("dtypes", dtypes, views)
@@ -404,7 +404,7 @@ def _is_file(spec: Any) -> bool:
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
     unknown = sorted(set(names) - set(views))
     if unknown:
-        raise UserError(f"{what}: got view {unknown[0]!r}, expected some of {', '.join(views)}")
+        raise UserError(f"{what}: got view {unknown[0]!r}, expected one of {', '.join(views)}")
 
 
 def _is_split(features: Any) -> bool:
@@ -482,7 +482,7 @@ class _Reader:
         samples = self.samples()
         if test_share is not None:
             if samples.split is not None:
-                raise UserError("the samples already have a split; leave test_share out")
+                raise UserError("the samples already have a split, but test_share was passed; leave it out")
             if not 0 < test_share < 1:
                 raise UserError(f"test_share must be a number between 0 and 1, got {test_share!r}")
             n = next(iter({**samples.views, **self.texts}.values())).shape[0]  # Documents are not in `views` yet.
@@ -513,7 +513,10 @@ class _Reader:
         for part, known in zip(read, names):
             if known != names[0]:
                 odd = sorted(known ^ names[0], key=str)
-                raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
+                raise DataError(
+                    f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r} is in only one of "
+                    "them); use the same columns"
+                )
         self.shards[view] = [shard for frame in found for shard in frame.attrs.get(frames.SHARDS, ())]
         vectors = {name: [own[name] for own in unread.values()] for name in next(iter(unread.values()))}
         if alone and vectors and not self.in_memory:
@@ -632,7 +635,7 @@ class _Reader:
                 raise unknown_column(where, name, list(table.columns), "column of ids")
             ids = _exact_texts(table[name])
             if None in ids:
-                raise DataError(f"{where}: the id in row {ids.index(None)} is missing; give it one")
+                raise DataError(f"{where}: the id in row {ids.index(None)} is missing; add an id")
             table = table.drop(columns=name).set_axis(pd.Index(ids, dtype=object))
             if not table.index.is_unique:
                 doubled = table.index[table.index.duplicated()][0]

@@ -51,7 +51,7 @@ def find(card: Card, folder: str | os.PathLike[str], files: list[File], download
         if not download and any(file.url is not None for file in missing):
             cure += ", or download them with --fetch (fetch=True)"
         listed = "; ".join(f"{file.name} ({file.url or file.source})" for file in missing)
-        raise FileNotFoundError(f"{card.name}: {folder} lacks {listed}{reason}; {cure}")
+        raise FileNotFoundError(f"{card.name}: {folder} does not contain {listed}{reason}; {cure}")
     return found
 
 

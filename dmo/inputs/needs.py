@@ -57,8 +57,8 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
     ):
         name, own = next(name for name in given if name not in known), [*known][1:]
         near = get_close_matches(name, own, 1)
-        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(own) or 'nothing'}"
-        raise UserError(f"{method.__name__} takes no {name}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"its parameters are {', '.join(own) or 'not named'}"
+        raise UserError(f"{method.__name__} does not support {name}; {hint}")
 
 
 @contextmanager

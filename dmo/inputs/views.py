@@ -198,7 +198,9 @@ def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
     -> view (n, d)
     """
     if len(views) != 1:
-        raise UserError(f"takes one view, got {list(views)}; pass one array, or use KGHA, which supports several views")
+        raise UserError(
+            f"supports one view, got {list(views)}; pass one array, or use KGHA, which supports several views"
+        )
     return next(iter(views.items()))
 
 
@@ -568,7 +570,8 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
             raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out, or pass its data")
         if view.shape[0] != n:
             raise UserError(
-                f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
+                f"view {key!r} has {view.shape[0]} rows, expected {n} as in view {first!r}; pass the same samples in "
+                "every view"
             )
     if reset and n < 2:
         raise TooFewSamples(f"got n_samples = {n} (1 sample), needs at least 2; pass more samples")

@@ -267,7 +267,10 @@ class TooFewDirections(UserError):
 def check_rank(rank: int, k: int) -> None:
     """Raise an error if more components are requested than there are directions."""
     if not rank:
-        raise UserError("the problem has no direction: features, labels or classes are constant over its samples")
+        raise UserError(
+            "no direction can be computed, because the features, labels or classes are constant; pass samples that "
+            "differ"
+        )
     if k > rank:
         few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
         error = TooFewDirections(few)

@@ -53,8 +53,8 @@ def neighborhood_frames(
     needed, free = frame_bytes(len(Y), m, L, n_neighbors), free_memory()
     if needed > free:
         raise UserError(
-            f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each, take "
-            f"{amount(needed)}, free are {amount(free)}; take frame='identity', or fewer outputs"
+            f"local frames of {len(Y)} samples, with a matrix of {L} x {L} outputs each, need {amount(needed)}, "
+            f"{amount(free)} are free; use frame='identity', or fewer outputs"
         )
     if neighbors == "distinct":
         counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))

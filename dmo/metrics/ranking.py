@@ -216,7 +216,7 @@ def top_scores(
         gained += float(added(np.where(given, own, 0.0).sum(axis=1), weights, where))
         best_gain += float(added(-np.partition(-own, top - 1, axis=1)[:, :top].sum(axis=1), weights, where))
     if not labeled:
-        raise UserError("top_scores: no label occurs in Y, ; pass samples with labels")
+        raise UserError("top_scores: no label occurs in Y; pass samples with labels")
     psp = gained / best_gain if best_gain > 0 else 0.0
     return TopScores(
         float(sums[0] / size), float(sums[1] / labeled), float(sums[2] / labeled), float(sums[3] / size), psp, top

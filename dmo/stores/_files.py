@@ -40,7 +40,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
     """
     folder = Folder.at(path)
     if folder.url.startswith("memory://"):
-        raise StoreError(f"{path} is memory of this process, lost when it ends; pass a path, or a URL such as s3://...")
+        raise StoreError(f"{path} exists only in the memory of this process; pass a path, or a URL such as s3://...")
     if not folder.is_local:
         trial = f".{uuid.uuid4().hex}{PARTIAL}"
         with writing(folder.url, "there"):

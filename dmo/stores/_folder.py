@@ -40,7 +40,7 @@ class StoreError(UserError):
     ...         stores.check_output("memory://model")
     ...     except stores.StoreError as error:
     ...         print(error)
-    memory://model is memory of this process, lost when it ends; pass a path, or a URL such as s3://...
+    memory://model exists only in the memory of this process; pass a path, or a URL such as s3://...
     """
 
 

@@ -40,8 +40,8 @@ def check_attributes(url: str, root: Mapping[str, Any]) -> None:
 def _need(url: str, right: bool, name: str) -> None:
     if not right:
         raise StoreError(
-            f"{url}: the root has no usable {name!r}, it is damaged or was not written by dmo; restore zarr.json from a "
-            "copy or make the store again"
+            f"{url}: the root has no usable {name!r}, it is damaged or was not written by dmo; restore zarr.json from "
+            "a copy or make the store again"
         )
 
 
@@ -291,8 +291,8 @@ def _document(url: str, data: bytes) -> dict[str, Any]:
         return {**document, "attributes": {**known, "kind": kind}}
     if {"checksum", "configuration", "provenance"} & set(known):
         raise DamagedRoot(
-            f"{url}: {ROOT} is damaged, it lacks the kind or version of the store; restore it from a copy "
-            "or make the store again"
+            f"{url}: {ROOT} is damaged, the kind or version of the store is missing; restore it from a copy or make "
+            "the store again"
         )
     raise StoreError(f"{url} is not a dmo store; pass the path of a store that dmo wrote")
 
@@ -412,7 +412,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 def check_kind(url: str, found: str, kind: str) -> None:
     """Reject writing a store of kind `kind` over one of another kind, `found`, at `url`."""
     if found != kind:
-        raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
+        raise StoreError(f"{url} is a {KINDS[found]}, which is not replaced by a {KINDS[kind]}; choose another path")
 
 
 CONTENTS = "provenance.parameters.contents."
@@ -422,8 +422,8 @@ CONTENTS = "provenance.parameters.contents."
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     if found["version"] != wanted["version"]:
         raise StoreError(
-            f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
-            "write to; remove it or choose another path"
+            f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does "
+            "not write to; remove it or choose another path"
         )
     what, cure = "begun", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
     if found["complete"]:

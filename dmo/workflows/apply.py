@@ -218,7 +218,8 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
     lost = [name for name in label_names(fitted) if name not in place]
     if lost:
         raise stores.StoreError(
-            f"{store.url} has the classes {', '.join(known[:5])}, {model} learned {lost[0]!r}; pass a store with its classes"
+            f"{store.url}: the class {lost[0]!r}, which {model} learned, is missing; the classes are "
+            f"{', '.join(known[:5])}"
         )
     return np.array([place[name] for name in label_names(fitted)])
 
@@ -233,12 +234,14 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     for name, own in known.items():
         if own not in store.views:
             has = ", ".join(store.views)
-            raise stores.StoreError(f"{store.url} lacks the view {name!r} that {model} was fitted on; it has {has}")
+            raise stores.StoreError(
+                f"{store.url}: the view {name!r}, on which {model} was fitted, is missing; the views are {has}"
+            )
         found = store.views[own].shape[1]
         if found != widths[name]:
             raise stores.StoreError(
-                f"{store.url}: view {own!r} has {found} features, {model} was fitted on {widths[name]}; ingest the same "
-                "features"
+                f"{store.url}: view {own!r} has {found} features, {model} was fitted on {widths[name]}; ingest the "
+                "same features"
             )
     return known
 
@@ -268,7 +271,8 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
         raise stores.StoreError(f"{features} has no labels to compare with; {cure}")
     if applied.Y.shape[1] != len(scored):
         raise stores.StoreError(
-            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same labels"
+            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same "
+            "labels"
         )
     known = getattr(applied.model, "label_names_", None)
     names = None if applied.columns is not None else applied.store.label_names
@@ -293,7 +297,7 @@ def label_names(model: Any) -> list[str]:
     if getattr(model, "outputs_", None) is not None:
         return [str(output) for output in range(len(model.outputs_.shift))]
     raise stores.StoreError(
-        f"this {type(model).__name__} learned from outputs without columns and cannot score labels; fit it on labels"
+        f"this {type(model).__name__} learned targets that are not labels, so it cannot score labels; fit it on labels"
     )
 
 
@@ -309,7 +313,7 @@ def checked_top(top: int | None, model: Any) -> int | None:
     if top is None:
         return None
     if learned_values(model):
-        raise UserError("the model learned real targets, not labels to choose from; leave --top out")
+        raise UserError("--top applies to labels, but the model learned regression targets; leave it out")
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if top > labels:
         raise UserError(f"--top {top}: {labels} labels have a training sample; pass a number from 1 to {labels}")

@@ -723,7 +723,7 @@ BAD = {
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
     "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "not a type of real numbers"),
-    "no such set": (("ingest", "coral", "{tmp}", "{out}"), "no data set 'coral', expected one of bibtex, corel5k,"),
+    "no such set": (("ingest", "coral", "{tmp}", "{out}"), "data set 'coral', expected one of bibtex, corel5k,"),
     "no such card": (("ingest", "{out}.toml", "{tmp}", "{out}"), "out.zarr.toml: no such file"),
     "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
     "model over rows": (
@@ -741,7 +741,7 @@ BAD = {
     "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m is memory of this process, lost when"),
     "rows in an unknown format": (
         ("transform", "{m}", "{f}", "{out}.json"),
-        "ends in '.json', which names no format; use .csv, .parquet or .zarr",
+        "ends in '.json', which is not a known format; use .csv, .parquet or .zarr",
     ),
     "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
     "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, but the output is a file"),

@@ -514,7 +514,7 @@ def test_logged_messages_do_not_keep_arrays(own: bool, local_cluster: Any) -> No
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
-    with pytest.raises(ValueError, match=r"gateway: no address; set dmo.gateway.address"), connect("gateway"):
+    with pytest.raises(ValueError, match=r"gateway: the address is missing; set dmo.gateway.address"), connect("gateway"):
         pass
 
 

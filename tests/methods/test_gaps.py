@@ -614,7 +614,7 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
 
 
 def test_neighbors_take_no_weights() -> None:
-    with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
+    with pytest.raises(UserError, match="method 'lfda' does not support sample_weight; repeat rows, or use one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
     with pytest.raises(UserError, match="method 'fda' with weighted=True does not support sample_weight and class"):
         MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)

@@ -103,7 +103,7 @@ def test_what_is_real_is_told_from_labels():
     assert model.predict(NEW).dtype == float
     for y, settings, message in (
         (counts, {}, "labels must be 0 or 1, got .*; binarize them first, or pass targets='real'"),
-        (Y[:, 0], {}, "Unknown label type: continuous; pass targets='real' for a regression"),
+        (Y[:, 0], {}, "Unknown label type: continuous; pass targets='real' for regression"),
         (Y, {"targets": "labels"}, "labels must be 0 or 1"),
         (Y, {"decoder": Scores(prior_power=0.5)}, "prior_power = 0.5 is for labels, and y has real values"),
         (Y, {"decoder": "f1@2"}, "decoder = 'f1@2' is for labels"),
