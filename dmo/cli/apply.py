@@ -322,7 +322,7 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
     for name in wanted:
         if name not in names:
             near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its labels are {', '.join(names[:12])} ..."
+            hint = f"did you mean {near[0]!r}?" if near else f"its labels are {', '.join(names[:12])}"
             raise UserError(f"--labels: the model has no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
 

@@ -493,7 +493,7 @@ def _import(module: str, where: str, extra: str) -> Any:
     except ImportError as error:
         name = module.partition(".")[0].replace("_", "-")
         raise ImportError(
-            f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
+            f"--scheduler {where} needs {name}, which is not installed; run: pip install dmo-learn[{extra}]"
         ) from error
     finally:
         if signal.getsignal(signal.SIGINT) is not interrupted:  # dask-jobqueue installs one that exits with code 0

@@ -676,8 +676,8 @@ class _Reader:
                 view, names = next(iter(known.items()))
                 raise unknown_column(view, columns[0], names, "label column")
             raise DataError(
-                f"labels {columns!r}: no view has these columns; numbers of columns are supported only for ARFF files, "
-                "pass names for other tables (--label-columns NAME)"
+                f"labels {columns!r}: no view contains these columns; pass the names of the label columns "
+                "(--label-columns NAME); numbers of columns are supported only for ARFF files"
             )
         if isinstance(labels, str) and not os.path.exists(split_name(labels)[0]):
             for view, names in known.items():

@@ -70,7 +70,9 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     try:
         import pooch  # This package is optional.
     except ImportError:
-        raise UserError("downloads need pooch; install dmo-learn[fetch], or download the files yourself") from None
+        raise UserError(
+            "downloads need pooch; run: pip install dmo-learn[fetch], or download the files yourself"
+        ) from None
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
     log.warning("%s: downloading %s", card.name, file.url)
@@ -165,7 +167,7 @@ def _array(spec: str) -> np.ndarray:
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:
-        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(members) or 'none'}")
+        raise DataError(f"{path}: the array {name!r} is missing, expected one of {', '.join(members) or 'none'}")
     return rows(members[name])
 
 

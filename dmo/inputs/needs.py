@@ -249,7 +249,7 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
             raise TooFewSamples(
-                f"n_components = {wanted} but there are {n} samples; needs a whole number from 1 to {n - 1}"
+                f"n_components = {wanted}, but there are {n} samples; needs a whole number from 1 to {n - 1}"
             )
         return int(wanted)
     if not (_is_number(wanted) and 0 < wanted <= 1):

@@ -295,7 +295,7 @@ def _read(y: Any, n: int) -> tuple[np.ndarray | list[Collection[Any]], list[str]
     if values.ndim == 0:
         raise UserError(f"y is a single value, {y!r}; pass one row per sample")
     if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
-        raise UserError("y holds complex numbers; pass real and imaginary parts as separate outputs")
+        raise UserError("y contains complex numbers; pass real and imaginary parts as separate outputs")
     _check_rows(len(values), n)
     if values.ndim > 2:
         raise UserError(f"y has shape {values.shape}; pass samples x labels")

@@ -319,7 +319,9 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
-        raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
+        raise UserError(
+            f"view {key!r} has shape {tuple(shape)}, expected samples x features; pass one feature as n x 1"
+        )
     if 0 in getattr(view, "shape", ()):
         return view
     if _is_plain(view):
@@ -550,7 +552,7 @@ def _refuse_non_finite(
         place += f" ({names[column]!r})"
     if np.isnan(value):
         if whole:
-            place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
+            place += f" ({np.isnan(stored[:, column]).mean():.0%} of the rows are NaN there)"
         cure = (
             "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
             if kind == "fillable features"

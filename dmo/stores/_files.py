@@ -48,7 +48,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
             folder.delete(trial)
         return
     if os.path.exists(folder.url) and not os.path.isdir(folder.url):
-        raise StoreError(f"{path} is a file, a store is a folder; choose another path")
+        raise StoreError(f"{path} is a file, but a store is a folder; choose another path")
     _try_folder(Path(folder.url))
 
 

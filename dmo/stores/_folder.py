@@ -471,7 +471,7 @@ class Folder:
     def refuse_file(self) -> None:
         """Raise StoreError if the path of this folder is a file."""
         if self.is_local and os.path.isfile(self.url):
-            raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
+            raise StoreError(f"{self.url} is a file, but a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
         """Remove the file at `key`, if it exists."""

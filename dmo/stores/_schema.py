@@ -259,7 +259,8 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
     kind, version = document["attributes"]["kind"], document["attributes"]["version"]
     if version > VERSIONS[kind]:
         raise StoreError(
-            f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; upgrade dmo"
+            f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; run: pip "
+            "install --upgrade dmo-learn"
         )
     if version < OLDEST[kind]:
         raise StoreError(
@@ -317,7 +318,7 @@ def existing_root(folder: Folder) -> dict[str, Any]:
     document = read_root(folder)
     if document is None:
         if not folder.names():
-            raise FileNotFoundError(f"no store at {folder.url}; check the path, or make the store first")
+            raise FileNotFoundError(f"no store at {folder.url}; check the path, or create the store first")
         raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
     return document
 
@@ -327,7 +328,7 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
     attributes = existing_root(folder)["attributes"]
     if attributes["kind"] != kind:
         found, needed = KINDS[attributes["kind"]], KINDS[kind]
-        raise StoreError(f"{folder.url} is a {found}, a {needed} is needed; pass the path of a {needed}")
+        raise StoreError(f"{folder.url} is a {found}, expected a {needed}; pass the path of a {needed}")
     if attributes.get("complete") is not True:
         raise StoreError(f"{folder.url} is incomplete: its writer has not finished; {RESUME}")
     return attributes

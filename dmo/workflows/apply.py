@@ -251,9 +251,10 @@ def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     from dmo.methods.annotator import predicts  # scikit-learn adds 2 s to checks of paths and to help
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
-        lacks = "transform samples" if transforms else "score labels"
-        cure = "`dmo fit --help` lists models of every kind"
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {lacks}; {cure}")
+        reason = (
+            "has no embedding; use dmo fit kgha" if transforms else "does not score labels; use dmo fit ridge or kgha"
+        )
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which {reason}")
 
 
 def check_chances(fitted: Any, text: bool) -> None:
@@ -267,7 +268,7 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     """Return the true labels, checked against the model's labels and extended by ancestors in a hierarchy."""
     scored = applied.label_names()
     if applied.Y is None:
-        cure = "name them with --label-columns NAMES or --labels FILE, for a store in dmo ingest, or use dmo annotate"
+        cure = "pass --label-columns NAMES or --labels FILE (for a store, to dmo ingest), or use dmo annotate"
         raise stores.StoreError(f"{features} has no labels to compare with; {cure}")
     if applied.Y.shape[1] != len(scored):
         raise stores.StoreError(
@@ -465,8 +466,8 @@ def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -
     if wanted == ALL and ALL not in known:
         return None
     if wanted not in known:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or pass --split all")
+        cure = f"pass one of {', '.join(known)}, or" if known else "pass"
+        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {cure} --split all")
     return wanted
 
 

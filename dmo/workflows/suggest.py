@@ -203,8 +203,8 @@ def read_answers(path: str | Path, known: Collection[str] = (), separator: str |
     except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         reason = str(error)[:300] if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"[:300]
         raise UserError(
-            f"{path} holds no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON or "
-            "CSV, or write columns 'sample' and 'labels'"
+            f"{path} contains no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON "
+            "or CSV, or write columns 'sample' and 'labels'"
         ) from error
 
 

@@ -1367,7 +1367,7 @@ def test_names_that_people_guess_end_in_the_right_one(command, meant):
 def test_predict_is_another_name_of_annotate_and_an_odd_name_lists_what_there_is():
     assert "Write the predicted labels of samples" in run("predict", "--help").stdout
     assert "dmo predict is another name of dmo annotate" in run("--help").stdout
-    assert "known are ingest, extract" in run("zzzz", code=2).stderr
+    assert "the commands are ingest, extract" in run("zzzz", code=2).stderr
 
 
 @pytest.mark.parametrize(

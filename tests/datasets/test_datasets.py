@@ -195,7 +195,7 @@ def test_matlab_refuses_bad_files(tmp_path):
     refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
     refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
     refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     taller = good.replace(struct.pack("<2I2i", 5, 8, 9, 9), struct.pack("<2I2i", 5, 8, 9, 8))
     taller = put(tmp_path, "taller.mat", taller)
     expected = (
@@ -306,7 +306,7 @@ def test_matlab_73_matrices(tmp_path):
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
     refuses(path, "variable 'text' is a char, expected a numeric", lambda path: read_matlab(path, ["text"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     refuses(put(tmp_path, "cut.mat", path.read_bytes()[:3000]), "is not a complete MATLAB 7.3 file", read_matlab)
 
 
@@ -443,7 +443,7 @@ def test_npy_refuses_bad_files(tmp_path):
         head = good[:128].replace(b"(5, 4), }" + b" " * (len(shape) - 6), shape + b", }")
         refuses(put(tmp_path, "shape.npy", head + good[128:]), expected, open_npy)
     np.save(tmp_path / "objects.npy", np.array([1, "a"], dtype=object), allow_pickle=True)
-    refuses(tmp_path / "objects.npy", "holds Python objects at byte 128, expected numbers", open_npy)
+    refuses(tmp_path / "objects.npy", "contains Python objects at byte 128, expected numbers", open_npy)
 
 
 def test_npz_refuses_bad_files(tmp_path):
@@ -920,7 +920,7 @@ def test_rows_by_name_of_file(tmp_path):
     np.testing.assert_array_equal(open_rows(f"{tmp_path}/two.npz::s"), [[0], [1], [2]])
     np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
     for spec, expected in [
-        ("two.npz", "holds the matrices X, Y, expected one; write"),
+        ("two.npz", "contains the matrices X, Y, expected one; write"),
         ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),

@@ -57,7 +57,7 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
         ("a,b\n1,2,3,4\n5,6,7,8\n", "rows have 4 fields, the first line \\(a, b\\) has 2"),
         ("a,b,a\n1,2,3\n", "2 columns are named 'a', expected unique names"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "line 1 mixes numbers and names; pass --header .* --no-header"),
-        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it holds only integers; pass --header"),
+        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it contains only integers; pass --header"),
         ("sunny,hot\nrainy,hot\nsunny,cool\n", "its cells occur again below; pass --header"),
         ("a;b\n0,5;1\n1,5;2\n2,5;1.5\n", "column 'a' has '0,5', column 'b' has '1.5': the decimal mark"),
         ('a,b\n"1,234",1\n"2,345",2\n', "column 'a' has '1,234': the decimal mark may be ',' or '.'"),

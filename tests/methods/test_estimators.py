@@ -438,9 +438,9 @@ BAD = {
         lambda: VIEWS,
         LABELS + 1j,
         {},
-        "y holds complex numbers; pass real and imaginary parts as sep",
+        "y contains complex numbers; pass real and imaginary parts as sep",
     ),
-    "complex objects": (lambda: VIEWS, (LABELS + 1j).astype(object), {}, "y holds complex numbers; pass real and imag"),
+    "complex objects": (lambda: VIEWS, (LABELS + 1j).astype(object), {}, "y contains complex numbers; pass real and imag"),
     "a class that is missing": (lambda: VIEWS, np.array([*"abc" * 19, *"ab", None]), {}, "NaN or None at row 59"),
     "a ridge of one view": (
         lambda: VIEWS,
