@@ -218,7 +218,7 @@ def scheduler_address(path: str) -> str:
             return str(json.load(file)["address"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
-                f"{path} is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+                f"{path} is not a scheduler file; pass the file that `dask scheduler --scheduler-file` wrote"
             ) from error
 
 

@@ -943,8 +943,8 @@ class _Reader:
             for lacks, has, by in ((name, order.difference(own), first), (first, own.difference(order), name)):
                 if len(has):
                     raise DataError(
-                        f"{lacks!r} has no rows for {_some(has)} of {by!r}; add the rows, or pass how='inner' to leave "
-                        "such samples out, or how='outer' to keep them with missing values"
+                        f"{lacks!r} has no rows for {_some(has)} of {by!r}; add the rows, or pass --how inner "
+                        "(how='inner') to leave such samples out, or --how outer (how='outer') to keep them"
                     )
         return order
 

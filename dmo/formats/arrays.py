@@ -169,7 +169,9 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     except UserError:
         raise
     except (*_DAMAGED, KeyError) as error:
-        raise DataError(f"{path}: cannot be read as HDF5 ({first_line(error)}); truncated or damaged") from None
+        raise DataError(
+            f"{path}: cannot be read as HDF5 ({first_line(error)}); the file is truncated or damaged"
+        ) from None
 
 
 def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:

@@ -552,7 +552,9 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     if callable(spec) and not isinstance(spec, type):
         return Function(spec)
     if not isinstance(spec, str):
-        raise TypeError(f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass e.g. 'rbf'")
+        raise TypeError(
+            f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass a name such as 'rbf'"
+        )
     prefix, dash, name = spec.partition("-")
     if not dash:
         prefix, name = "", spec

@@ -413,7 +413,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 def check_kind(url: str, found: str, kind: str) -> None:
     """Reject writing a store of kind `kind` over one of another kind, `found`, at `url`."""
     if found != kind:
-        raise StoreError(f"{url} is a {KINDS[found]}, which is not replaced by a {KINDS[kind]}; choose another path")
+        raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 
 
 CONTENTS = "provenance.parameters.contents."

@@ -235,7 +235,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
         if own not in store.views:
             has = ", ".join(store.views)
             raise stores.StoreError(
-                f"{store.url}: the view {name!r}, on which {model} was fitted, is missing; the views are {has}"
+                f"{store.url}: the view {name!r}, on which {model} was fitted, is missing; add it to the views {has}"
             )
         found = store.views[own].shape[1]
         if found != widths[name]:
@@ -252,7 +252,9 @@ def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
         reason = (
-            "has no embedding; use dmo fit kgha" if transforms else "does not score labels; use dmo fit ridge or kgha"
+            "has no embedding; use dmo fit kgha"
+            if transforms
+            else "does not score labels; use dmo fit ridge or dmo fit kgha"
         )
         raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which {reason}")
 

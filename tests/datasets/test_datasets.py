@@ -354,7 +354,9 @@ def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
     matlab73(tmp_path / "a.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo-learn\[matlab\]"):
+    with pytest.raises(
+        ImportError, match=r"MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn\[matlab\]"
+    ):
         read_matlab(tmp_path / "a.mat")
 
 
@@ -1151,9 +1153,9 @@ def test_refused_data_leave_no_store(tmp_path):
     annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
     refuse(r"'labels' has the rows 9 train, 9 test, but 'gist' has 16 train, 9 test", labels=annotations)
     refuse(r"'hue' has the rows 9 test, 16 train", views={**views, "hue": dict(reversed(views["hue"].items()))})
-    refuse(r"histograms: got view 'x', expected some of gist, hue", histograms=["x"])
+    refuse(r"histograms: got view 'x', expected one of gist, hue", histograms=["x"])
     refuse(r"got no view", views={})
-    refuse(r"labels -2: no view has these columns", DataError, labels=-2)
+    refuse(r"labels -2: no view contains these columns", DataError, labels=-2)
     refuse(r"none\.npy: no such file", FileNotFoundError, views={"x": tmp_path / "none.npy"})
     refuse(r"label_names", label_names=["a"])
 
@@ -1398,7 +1400,7 @@ def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
     (folder / "yeast.xml.xz").unlink()
     where = r"\(github.com/tsoumakas/mulan\)"
     refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files", FileNotFoundError)
-    refuse(r"yeast: got view 'gist', expected some of features", ValueError, views=["gist"])
+    refuse(r"yeast: got view 'gist', expected views among features", ValueError, views=["gist"])
 
 
 def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path):

@@ -257,7 +257,9 @@ def test_later_cells_that_do_not_fit_are_named_with_the_option(model):
         refused = run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
         assert pd.Series([" ".join(refused.split())]).str.contains(said).all(), refused
     model.drop(columns="b").to_csv("bad.csv", index=False)
-    assert "bad.csv lacks the column 'b'" in run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
+    assert (
+        "bad.csv: the column 'b' of the training data" in run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
+    )
     model.assign(site="new").to_csv("new.csv", index=False)
     said = run("annotate", "m.zarr", "new.csv", "p.csv").stderr
     assert "new.csv: column 'site' has 1 unknown category ('new') in 30 rows, encoded as all zeros" in said
@@ -438,7 +440,7 @@ def test_label_columns_are_names_before_patterns():
     assert read_samples("t.csv", labels=["tag_[ab]"]).label_names == ["tag_a", "tag_b"]
     with pytest.raises(DataError, match="x: has no label column 'tag_z'; did you mean 'tag_"):
         read_samples("t.csv", labels=["tag_z"])
-    with pytest.raises(DataError, match="numbers of columns are supported only for ARFF files, pass names"):
+    with pytest.raises(DataError, match="numbers of columns are supported only for ARFF files"):
         read_samples("t.csv", labels=-1)
     run("ingest", "files", "s.zarr", "--view", "x=t.csv", "--label-columns", "3", "--drop-columns", "tag_*")
     assert open_features("s.zarr").feature_names("x") == ["a", "b", "c", "tag_a", "tag_b"]

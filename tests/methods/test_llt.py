@@ -600,7 +600,7 @@ def test_frames_that_do_not_fit_into_memory_are_refused_before_they_are_made(mon
     assert 0.5 * needed < most < 1.1 * needed
     Y = rng.normal(size=(30, 41))
     said = (
-        rf"30 samples, matrices of 41 x 41 outputs each, take .* free are {re.escape(amount(needed))}; take frame='iden"
+        rf"30 samples, matrices of 41 x 41 outputs each, need .* are free{re.escape(amount(needed))}; use frame='iden"
     )
     tracemalloc.reset_peak()
     with pytest.raises(UserError, match=said):

@@ -225,5 +225,5 @@ def test_weights_given_as_a_matrix_score_the_training_samples_alone() -> None:
     model = LabelPropagation("smse1", graph=Graph(weight=W, n_neighbors=8)).fit(X, PARTLY)
     expected = propagate("smse1", W, Y, KNOWN, SIGMA, 1.0, 0.1)
     np.testing.assert_allclose(model.scores_, expected.scores, atol=1e-12)
-    with pytest.raises(ValueError, match="say nothing of new samples"):
+    with pytest.raises(ValueError, match="does not contain new samples"):
         model.predict(X)
