@@ -98,7 +98,7 @@ class Named:
     def _fewer(self, name: str, wanted: int, most: int) -> int:
         """Limit a number to the maximum that the data allow; warn if it is reduced."""
         if wanted > most:
-            self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
+            self._warn(f"{name} = {wanted}, but these samples have {most}; {most} is used, pass at most {most}")
         return min(wanted, most)
 
     def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:

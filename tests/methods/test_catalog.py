@@ -545,7 +545,7 @@ UNWEIGHTED = dict.fromkeys(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
+@pytest.mark.filterwarnings("ignore:TraceEmbedding.*1 is used, pass at most")
 @checked_by_scikit_learn(
     [TraceEmbedding("lpp"), TraceEmbedding("lfda"), TraceEmbedding("ssmmc"), TraceEmbedding("fda")],
     expected_failed_checks=lambda model: {} if model.method == "fda" else UNWEIGHTED,

@@ -190,7 +190,7 @@ def test_fda_is_scikit_learns():
 def test_two_classes_are_parted_by_one_dimension_that_of_scikit_learn(method):
     two = np.equal(ONE, ONE[0])
     reference = LinearDiscriminantAnalysis(solver="eigen").fit(X, two).scalings_[:, :1]
-    with pytest.warns(UserWarning, match="took 1, pass at most that"):
+    with pytest.warns(UserWarning, match="1 is used, pass at most 1"):
         model = TraceEmbedding(method, **({"ridge": 1e-10} if method == "opls" else {})).fit(X, two)
     centers = model.transform(X - X.mean(axis=0)), (X - X.mean(axis=0)) @ reference
     assert abs(np.corrcoef(centers[0][:, 0], centers[1][:, 0])[0, 1]) > 1 - 1e-6
@@ -207,7 +207,7 @@ def test_unweighted_fda_is_fda_of_repeated_rows():
 def test_directions_that_are_rounding_are_not_given(make):
     rows = make(X + 100.0)
     for count, k in ((2, 2), (3, 3)):
-        with pytest.warns(UserWarning, match=f"n_components = {k}, but these samples have {k - 1}; took {k - 1}"):
+        with pytest.warns(UserWarning, match=f"n_components = {k}, but these samples have {k - 1}; {k - 1} is used"):
             model = TraceEmbedding("fda", n_components=k).fit(rows, np.arange(N) % count)
         assert model.transform(rows).shape == (N, k - 1)
     assert TraceEmbedding("fda", n_components=2).fit(rows, np.arange(N) % 3).eigenvalues_[1] > 1e-6
@@ -220,7 +220,7 @@ def test_directions_that_are_rounding_are_not_given(make):
 
 def test_two_components_of_a_binary_label_are_one_with_a_warning():
     y = np.arange(N) % 2
-    with pytest.warns(UserWarning, match="n_components = 2, but these samples have 1; took 1"):
+    with pytest.warns(UserWarning, match="n_components = 2, but these samples have 1; 1 is used"):
         found = MESD("fda", n_components=2).fit(X, y).transform(X)
     np.testing.assert_array_equal(found, MESD("fda", n_components=1).fit(X, y).transform(X))
 
@@ -321,7 +321,7 @@ def failing(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:MESD.*took 1, pass at most")
+@pytest.mark.filterwarnings("ignore:MESD.*1 is used, pass at most")
 @checked_by_scikit_learn([MESD(), MESD("lfda")], expected_failed_checks=failing)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

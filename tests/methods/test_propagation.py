@@ -186,7 +186,7 @@ def test_a_saved_model_scores_alike(tmp_path: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*the systems stopped")
 def test_more_neighbors_than_samples_are_all_of_them_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="n_neighbors = 80, but these samples have 79; took 79"):
+    with pytest.warns(UserWarning, match="n_neighbors = 80, but these samples have 79; 79 is used"):
         model = LabelPropagation(graph=Graph(n_neighbors=80)).fit(X, PARTLY)
     wanted = LabelPropagation(graph=Graph(n_neighbors=79)).fit(X, PARTLY)
     np.testing.assert_array_equal(model.scores_, wanted.scores_)
