@@ -681,7 +681,7 @@ BAD = {
     "unknown view": (("fit", "kgha", "{f}", "{out}", "--views", "shape,hue"), "has no view 'hue'; it has shape, words"),
     "unknown kernel": (("fit", "kgha", "{f}", "{out}", "--kernel", "rbff"), "--kernel rbff: kernel 'rbff' is unknown"),
     "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "view 'hue' is not used"),
-    "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; it has test, train"),
+    "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; pass one of test, train"),
     "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "needs a positive number"),
     "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: expected a number"),
     "components no number": (
