@@ -42,6 +42,7 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         security = temporary_tls(where)
     address: Any
     if isinstance(where, Client):
+        reject_asynchronous(where)
         stack.enter_context(where.as_current())
         _await_workers(where, backend)
         admit(where, backend.name)
@@ -113,6 +114,27 @@ def admit(client: Any, where: str) -> None:
         client.direct_to_workers = True
 
 
+def reject_asynchronous(client: Any) -> None:
+    """Reject a client whose results must be awaited, which synchronous functions cannot do."""
+    if client.asynchronous:
+        raise UserError(
+            f"the Dask client of {client.scheduler.address} is asynchronous, and dmo needs a synchronous one; create it "
+            "with Client(address), or work in the client process: dmo.cluster.connect('in-process')"
+        )
+
+
+def await_worker(client: Any, patience: float) -> None:
+    """Wait until the cluster has a worker; a small task makes an adaptive cluster start one."""
+    if client.nthreads():
+        return
+    log.warning("waiting up to %g s for a worker of %s", patience, client.scheduler.address)
+    task = client.submit(os.getpid, pure=False)
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    finally:
+        task.cancel()
+
+
 def _reaches_workers(client: Any) -> bool:
     """Check if this process can connect to a worker directly, without a gateway, container port or forwarded port."""
     told = client.scheduler_info(n_workers=-1)
@@ -132,7 +154,7 @@ def _await_workers(client: Any, backend: Backend) -> None:
     patience, expected = backend.patience(), backend.expected()
     end = time.monotonic() + patience
     try:
-        client.wait_for_workers(1, timeout=patience)
+        await_worker(client, patience)
     except TimeoutError as error:
         cure = "start them with `dask worker`"
         if backend.kind in BATCH:

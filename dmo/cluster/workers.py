@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmo.cluster.connection import MORE_MEMORY, WorkerMemoryError, current_client
+from dmo.cluster.targets import await_worker
 from dmo.errors import amount
 from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
@@ -49,9 +50,15 @@ def retried(
             forget()
             time.sleep(1.0)  # wait until the scheduler notices the loss
             try:
-                client.wait_for_workers(1, timeout=_PATIENCE)
+                await_worker(client, _PATIENCE)
             except TimeoutError as late:
                 raise client.sync(_standstill, client) or late from error
+
+
+def worker_threads(client: Any) -> dict[str, int]:
+    """Return the number of threads of each worker; wait for a worker if an adaptive cluster has stopped all of them."""
+    await_worker(client, _PATIENCE)
+    return dict(client.nthreads())
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
