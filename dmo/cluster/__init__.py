@@ -1,4 +1,4 @@
-"""Creation and lookup of Dask clients for every supported cluster; no other subpackage creates clients."""
+"""Creation and lookup of Dask clients for all supported clusters."""
 
 from dmo.cluster.connection import Connection, WorkerMemoryError, connect, current_client
 from dmo.cluster.settings import BACKENDS, Backend, setting, tls, usable_cores, usable_memory

@@ -1,4 +1,4 @@
-"""The context manager `connect`, which runs a block of code on a cluster or in the client process."""
+"""Context manager that selects the cluster on which estimators in a block of code compute."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client")
-_admitted: WeakSet[Any] = WeakSet()  # clients of the program that have already been used
+_admitted: WeakSet[Any] = WeakSet()  # clients of the program whose workers have been checked
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Location at which the work of a `connect` block runs.
+    """Cluster or process in which the code of a `connect` block computes.
 
     Attributes
     ----------
     client : distributed.Client or None
-        Client of the cluster, or None if the work runs in the client process.
+        Client of the cluster, or None if there is no cluster.
     where : str
-        Description of the location.
+        Description of the cluster, or "in this process".
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Connection:
 
     @property
     def dashboard(self) -> str | None:
-        """Link to the dashboard of the cluster, or None if there is no cluster."""
+        """URL of the dashboard of the cluster, or None if there is no cluster."""
         return None if self.client is None else self.client.dashboard_link
 
 
@@ -61,7 +61,7 @@ MORE_MEMORY = (
 
 
 class WorkerMemoryError(UserError):
-    """Error for work that does not fit into the memory of the workers; the message describes what to change.
+    """Exception raised if a computation does not fit in the memory of the workers. The message suggests a fix.
 
     Examples
     --------
@@ -81,41 +81,41 @@ def connect(
     memory_limit: str | float | None = None,
     timeout: float | None = None,
 ) -> Iterator[Connection]:
-    """Run the code in this block on a cluster, or in the client process.
+    """Run the computations within a `with` block on a cluster, or in the client process.
 
     Parameters
     ----------
     where : str, distributed.Client or Cluster, optional
-        A client, which stays open, or a Dask cluster; "in-process"; "local", a LocalCluster on loopback with one worker
-        per core; the address of a running scheduler ("tcp://host:port" or "tls://..."); the path of its scheduler file;
-        or "slurm", "pbs", "lsf", "kubernetes", "gateway" or "ssh" to start workers there. The default is the first of
-        these that is set: the program's own client (see `current_client`), the variable DASK_SCHEDULER_ADDRESS, the
-        setting dmo.scheduler. If none is set, the work runs in the client process.
+        Cluster to use. "in-process" uses no cluster. "local" starts a LocalCluster with one worker per core. "slurm",
+        "pbs", "lsf", "kubernetes", "gateway" and "ssh" start workers on these systems. Other strings are the address of
+        a running scheduler ("tcp://host:port") or the path of its scheduler file. A client or cluster object stays open
+        after the block. The default is the client that the program has created (see `current_client`), or the address
+        in the variable DASK_SCHEDULER_ADDRESS, or the setting `dmo.scheduler`, or no cluster.
     workers : int, optional
-        Number of workers (jobs of a batch queue) to start and to wait for. The defaults of this parameter and the next
-        two are the settings `dmo.<where>`, see dmo/cluster/dmo.yaml.
+        Number of workers to start and to wait for. For a batch queue, this is the number of jobs. The defaults of this
+        and the following parameters are settings, see dmo/cluster/dmo.yaml.
     threads : int, optional
-        Number of threads per started worker.
+        Number of threads per worker that is started.
     memory_limit : str or float, optional
-        Memory limit per started worker in bytes, or as text such as "4GiB".
+        Memory limit per worker that is started, in bytes or as a string such as "4GiB".
     timeout : float, optional
-        Seconds to wait for the scheduler and its workers.
+        Number of seconds to wait for the scheduler and its workers.
 
     Yields
     ------
     Connection
-        The client, and the location of the work.
+        Client and description of the cluster.
 
     Raises
     ------
     UserError
-        For an unknown backend or setting.
+        If the cluster or a setting is invalid.
     OSError
-        If no scheduler answers or none of its workers connects.
+        If no scheduler responds, or if no worker connects to it.
     ImportError
-        If the backend needs an extra that is not installed.
+        If the cluster needs an optional dependency that is not installed.
     WorkerMemoryError
-        If work in the block failed because workers were repeatedly stopped at their memory limit.
+        If a computation in the block failed because workers repeatedly exceeded their memory limit.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def connect(
 
 @contextmanager
 def _explained(client: Any) -> Iterator[None]:
-    """Raise WorkerMemoryError if work in this block fails because workers were stopped at their memory limits."""
+    """Raise WorkerMemoryError if the block fails because workers were stopped at their memory limit."""
     begun, limit = time.time(), 0 if client is None else _limit(client)
     try:
         yield
@@ -164,17 +164,17 @@ def _explained(client: Any) -> Iterator[None]:
 
 
 def _limit(client: Any) -> int:
-    """Return the smallest memory limit (bytes) of the workers, or 0 if they have none."""
+    """Return the smallest memory limit of the workers in bytes, or 0 if the workers have no limit."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=0)
 
 
 def _memory_stops(client: Any, begun: float) -> int:
-    """Count how often workers were stopped for their memory use since `begun`; return 0 if the scheduler is gone."""
+    """Count how often workers were stopped at their memory limit since the time `begun`."""
     try:
         events = client.get_events("worker-restart-memory")
     except (OSError, RuntimeError, ValueError, CancelledError, AttributeError):
-        return 0  # a client that closed itself has no scheduler
+        return 0  # the client has lost its scheduler
     return sum(when >= begun for when, _ in events)
 
 
@@ -186,7 +186,7 @@ def _task(error: Exception) -> str:
 
 
 def _report(client: Any, stack: ExitStack) -> None:
-    """Let Dask write its performance report of the block if the setting dmo.performance-report is set."""
+    """Write Dask's performance report of the block if the setting dmo.performance-report is set."""
     path = setting("performance-report")
     if not path:
         return
@@ -205,20 +205,20 @@ def _count(client: Any) -> int:
 
 
 def current_client() -> Any:
-    """Return the Dask client in use: that of the innermost `connect` block, or the program's own.
+    """Return the Dask client on whose cluster estimators compute.
 
-    The program's own client is its default `distributed.Client`, or the client of `with client.as_current()`. A task on
-    a worker runs in a single thread and has no client.
+    Inside a `connect` block, the function returns the client of the block. Otherwise, the function returns the current
+    or default client of distributed, which the program has created. Tasks on a worker have no client.
 
     Returns
     -------
     distributed.Client or None
-        The client, or None if work runs in the client process.
+        Client of the cluster, or None if estimators compute in the client process.
 
     Raises
     ------
     UserError
-        If workers of the program's client have a different version of dmo, or none.
+        If a worker of the client does not have the same version of dmo.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def current_client() -> Any:
 
 
 def _own_client() -> Any:
-    """Return the program's current or default client if it is running; log its use once."""
+    """Return the current or default client of distributed if it is running, and log its first use."""
     if "distributed" not in sys.modules:
         return None
     from distributed import Client

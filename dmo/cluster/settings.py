@@ -1,4 +1,4 @@
-"""Cluster settings from packaged defaults, ~/.config/dask/dmo.yaml, DASK_DMO__... variables and command options."""
+"""Settings of clusters, read from Dask's configuration, and the cores and memory that this process may use."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ BACKENDS = ("in-process", "local", *BATCH, "kubernetes", "gateway", "ssh")
 
 @dataclass(frozen=True)
 class Backend:
-    """Requested location of the work.
+    """Cluster that was requested with `connect`. The defaults of its parameters are settings.
 
     Parameters
     ----------
     where : str, distributed.Client or Cluster
-        See `connect`.
+        Cluster to use, see `connect`.
     workers : int, optional
-        Number of workers; the defaults of this parameter and the next three are the settings of the backend.
+        Number of workers, or of jobs in a batch queue.
     threads : int, optional
         Number of threads per worker.
     memory_limit : str or float, optional
-        Memory limit per worker in bytes, or as text such as "4GiB".
+        Memory limit per worker in bytes, or as a string such as "4GiB".
     timeout : float, optional
-        Seconds to wait for a scheduler and its workers.
+        Number of seconds to wait for a scheduler and its workers.
 
     Examples
     --------
@@ -57,34 +57,35 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """`where` as text; the address of a client or cluster."""
-        scheduler = getattr(self.where, "scheduler", None)  # if `where` is a client
+        """Name of the cluster, or address of its scheduler if `where` is a client or cluster object."""
+        scheduler = getattr(self.where, "scheduler", None)  # a client has a scheduler
         return str(getattr(self.where, "scheduler_address", getattr(scheduler, "address", self.where)))
 
     @property
     def kind(self) -> str:
-        """`where` up to the first colon, for example "ssh" of "ssh:host1,host2"; addresses are unchanged."""
+        """Kind of the cluster, such as "ssh" for "ssh:host1,host2", or the address of a running scheduler."""
         return self.name if "://" in self.name else self.name.partition(":")[0]
 
     def expected(self) -> int:
-        """Count the workers to wait for.
+        """Return the number of workers to wait for.
 
         Returns
         -------
         int
-            The requested number, times the processes per job of a batch queue; 1 if no number was requested.
+            Requested number of workers, or 1 if no number was requested. For a batch queue, the number of jobs is
+            multiplied by the number of processes per job.
         """
         if self.workers is None:
             return 1
         return int(self.workers) * (setting("batch.processes") if self.kind in BATCH else 1)
 
     def patience(self) -> float:
-        """Return the seconds to wait for a scheduler and its workers.
+        """Return the time to wait for a scheduler and its workers.
 
         Returns
         -------
         float
-            Seconds; the default is longer for backends whose workers wait in a queue.
+            Number of seconds. The default is longer for clusters whose workers are started by another system.
         """
         if self.timeout is not None:
             return self.timeout
@@ -94,7 +95,6 @@ class Backend:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """Load the packaged defaults."""
     return yaml.safe_load(files("dmo.cluster").joinpath("dmo.yaml").read_text(encoding="utf-8"))
 
 
@@ -104,12 +104,12 @@ def setting(name: str) -> Any:
     Parameters
     ----------
     name : str
-        Dotted name below `dmo`, such as "local.workers".
+        Name of the setting in dmo/cluster/dmo.yaml, such as "local.workers".
 
     Returns
     -------
     object
-        The value in Dask's configuration, or else the packaged default.
+        Value in Dask's configuration, or the default in dmo/cluster/dmo.yaml.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def setting(name: str) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return `value` if it is valid for the setting `name`; it may come from a file or variable of a third party."""
+    """Return the value of a setting; raise UserError if it has the wrong type or is out of range."""
     last = name.rpartition(".")[2]
     whole = isinstance(value, int) and not isinstance(value, bool)
     number = whole or isinstance(value, float)
@@ -157,22 +157,22 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def default_backend() -> str:
-    """Return DASK_SCHEDULER_ADDRESS, or else the setting dmo.scheduler, or else "in-process"."""
+    """Return the variable DASK_SCHEDULER_ADDRESS, the setting dmo.scheduler, or "in-process" if both are not set."""
     return os.environ.get("DASK_SCHEDULER_ADDRESS") or setting("scheduler") or "in-process"
 
 
 def tls() -> Any:
-    """Create the security of connections from the setting dmo.tls.
+    """Create the `Security` object of Dask from the certificates in the setting `dmo.tls`.
 
     Returns
     -------
     distributed.Security or None
-        Security that rejects unencrypted connections, or None if dmo.tls is not set.
+        Security object that requires encrypted connections, or None if `dmo.tls` is not set.
 
     Raises
     ------
     UserError
-        If only some of the three files are set.
+        If only some of the three files in `dmo.tls` are set.
     FileNotFoundError
         If one of the files does not exist.
 
@@ -209,24 +209,24 @@ dask.config.update_defaults(defaults())
 
 
 _UNLIMITED = 1 << 60
-"""Limits of control groups version 1 from this value on mean that there is no limit."""
+"""Smallest number that means "no limit" in control groups of version 1."""
 
 
 def usable_memory(root: str = "/") -> int:
-    """Return the memory that this process may use: that of the machine, or the lowest limit of its control groups.
+    """Return the amount of memory that this process may use.
 
-    The limits include control groups (versions 1 and 2) of all parents, because a batch system or a container sets the
-    limit on a parent.
+    This is the memory of the machine, or the lowest limit of the Linux control groups (versions 1 and 2) that contain
+    the process. A batch system or a container sets such a limit.
 
     Parameters
     ----------
     root : str, default="/"
-        Root folder of the system files, for tests.
+        Root folder of the file system, which tests replace.
 
     Returns
     -------
     int
-        Memory in bytes.
+        Amount of memory in bytes.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def usable_memory(root: str = "/") -> int:
     for path in _limit_files(Path(root)):
         try:
             value = int(path.read_text(encoding="ascii"))
-        except (OSError, ValueError):  # no such file, or "max"
+        except (OSError, ValueError):  # the file does not exist, or contains "max" instead of a number
             continue
         if 0 < value < _UNLIMITED:
             found.append(value)
@@ -246,12 +246,12 @@ def usable_memory(root: str = "/") -> int:
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may use, given CPU affinity and control groups.
+    """Return the number of cores that this process may use.
 
     Returns
     -------
     int
-        Number of cores, at least 1.
+        Number of cores, limited by CPU affinity and control groups.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def usable_cores() -> int:
 
 
 def _limit_files(root: Path) -> Iterator[Path]:
-    """Iterate over the limit files of the control groups of this process and of their parents."""
+    """Yield the files that contain the memory limits of the control groups of this process and of their parents."""
     groups = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

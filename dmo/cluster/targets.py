@@ -1,4 +1,4 @@
-"""Clients of every kind of cluster; clusters that are started here stop at the end of the block that requested them."""
+"""Creation of clients for every kind of cluster, and of clusters that exist for the duration of a `connect` block."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _PAUSE, _LONGEST = 1.0, 60.0  # first and longest pause in seconds before a job is submitted again
 _PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
-"""Messages of SLURM, PBS or LSF for a queue that does not answer; other errors would repeat, so they are raised."""
-_MESSAGES = 16  # number of messages that are kept for debugging Dask
-_REACH = 2.0  # seconds within which a worker must answer to receive blocks directly
+"""Pattern of the messages of SLURM, PBS and LSF if the queue does not respond. A job is then submitted again."""
+_MESSAGES = 16  # number of recent messages that Dask keeps for debugging
+_REACH = 2.0  # maximum number of seconds for the response of a worker that receives data without the scheduler
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
-    """Return a client of the cluster that `backend` names, with at least one worker; `stack` closes new resources."""
+    """Return a client of the requested cluster with at least one worker. `stack` closes a new client and cluster."""
     from distributed import Client
 
     security, where, patience = tls(), backend.where, backend.patience()
@@ -47,9 +47,10 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         _await_workers(where, backend)
         admit(where, backend.name)
         return where
-    # By default, scheduler and client keep their last thousand messages, and with them the arguments of tasks.
+    # By default, the scheduler and the client keep their last thousand messages, which contain the arguments of tasks
+    # and need much memory.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
-    if hasattr(where, "scheduler_address"):  # a cluster object, which has its own certificates
+    if hasattr(where, "scheduler_address"):  # a cluster object, which contains its certificates
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(
@@ -89,9 +90,9 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
 
 
 def _dial(address: str, security: Any, patience: float) -> None:
-    """Connect to a scheduler once before a client is created.
+    """Connect to a scheduler once before a client is created, and raise OSError if this fails.
 
-    A client that cannot connect is garbage-collected while the next client starts, and both wait for the same lock.
+    A client that cannot connect may be garbage-collected while the next client starts, which causes a deadlock.
     """
     from distributed import Security
     from distributed.comm import connect
@@ -100,15 +101,18 @@ def _dial(address: str, security: Any, patience: float) -> None:
         arguments = (security or Security()).get_connection_args("client")
         await (await connect(address, timeout=patience, **arguments)).close()
 
-    with ThreadPoolExecutor(1) as other:  # the main thread of a notebook already runs an event loop
+    with ThreadPoolExecutor(1) as other:  # the current thread may already run an event loop, as in a notebook
         other.submit(asyncio.run, once()).result()
 
 
 def admit(client: Any, where: str) -> None:
-    """Check the workers of a client before its first use; let blocks bypass the scheduler if workers are reachable."""
+    """Check the workers of a client before its first use.
+
+    If the client can connect to the workers, data are sent to them directly instead of through the scheduler.
+    """
     _check_versions(client, where)
     stream = getattr(client, "scheduler_comm", None)
-    if stream is not None:  # the client existed before `open_client`
+    if stream is not None:  # the program created this client, which keeps too many messages
         stream.recent_message_log = deque(maxlen=_MESSAGES)
     if client.direct_to_workers is None and _reaches_workers(client):
         client.direct_to_workers = True
@@ -136,21 +140,22 @@ def await_worker(client: Any, patience: float) -> None:
 
 
 def _reaches_workers(client: Any) -> bool:
-    """Check if this process can connect to a worker directly, without a gateway, container port or forwarded port."""
+    """Check if this process can connect to a worker, which is impossible behind a gateway or a forwarded port."""
     told = client.scheduler_info(n_workers=-1)
 
     async def asked() -> bool:
         found = await asyncio.wait_for(client.rpc(next(iter(told["workers"]))).identity(), _REACH)
-        return bool(found["scheduler"] == told["address"])  # not another worker at this address in a different network
+        # In a different network, another worker may have the same address.
+        return bool(found["scheduler"] == told["address"])
 
     try:
         return bool(told["workers"]) and client.sync(asked)
-    except (OSError, ValueError, TypeError, RuntimeError):  # unreachable, or not supported by this client
+    except (OSError, ValueError, TypeError, RuntimeError):  # the worker is unreachable, or the client cannot ask it
         return False
 
 
 def _await_workers(client: Any, backend: Backend) -> None:
-    """Wait for the first worker, which is required, and for the requested number, some of which may start later."""
+    """Wait for the requested number of workers; raise OSError if not even one worker starts."""
     patience, expected = backend.patience(), backend.expected()
     end = time.monotonic() + patience
     try:
@@ -170,7 +175,7 @@ def _await_workers(client: Any, backend: Backend) -> None:
 
 
 def _check_versions(client: Any, where: str) -> None:
-    """Reject workers without dmo or with another version: they would fail during the work, or compute other results."""
+    """Raise UserError if a worker does not have the same version of dmo as the client."""
     told = client.get_versions(packages=["dmo-learn"])
     own = _version(told["client"])
     for address, found in told["workers"].items():
@@ -184,13 +189,13 @@ def _check_versions(client: Any, where: str) -> None:
 
 
 def _version(found: Any) -> str | None:
-    """Return the version of dmo among the packages that a process reports, or None."""
+    """Return the version of dmo in a report of `Client.get_versions`, or None if dmo is not installed."""
     named = (found or {}).get("packages", {}).get("dmo-learn")
     return None if named in (None, "MISSING") else str(named)
 
 
 def listening(address: str) -> str:
-    """Describe the address of the scheduler, who can reach it, and whether it is encrypted, in one line."""
+    """Describe in one line the address of the scheduler, who can connect to it, and whether it is encrypted."""
     scheme, _, place = address.partition("://")
     host = place.rpartition(":")[0].strip("[]")
     if scheme == "tls":
@@ -205,7 +210,6 @@ def listening(address: str) -> str:
 
 
 def temporary_tls(where: str) -> Any:
-    """Create temporary certificates for a cluster that this run starts."""
     from distributed import Security
 
     _import("cryptography", where, "jobqueue")
@@ -213,7 +217,7 @@ def temporary_tls(where: str) -> Any:
 
 
 def _check_address(address: str, security: Any) -> None:
-    """Reject addresses on which a client would fail after it became Dask's default, which it would then remain."""
+    """Raise UserError for an invalid address, with which a client would fail but remain Dask's default client."""
     from distributed import Security
     from distributed.comm import get_address_host_port
 
@@ -225,7 +229,7 @@ def _check_address(address: str, security: Any) -> None:
         raise UserError(f"{address} is not the address of a scheduler: {error}; pass tcp://host:port") from error
     if security is not None and address.startswith("tcp://"):
         raise UserError(f"{address} is not encrypted and dmo.tls is set; pass its tls:// address, or unset dmo.tls")
-    if dask.config.get("distributed.client.security-loader", None):  # the client requests certificates there
+    if dask.config.get("distributed.client.security-loader", None):  # a user-defined function provides certificates
         return
     if address.startswith("tls://") and (security or Security()).get_connection_args("client")["ssl_context"] is None:
         raise UserError(
@@ -234,7 +238,6 @@ def _check_address(address: str, security: Any) -> None:
 
 
 def scheduler_address(path: str) -> str:
-    """Read the address in the file of a scheduler."""
     with open(path, encoding="utf-8") as file:
         try:
             return str(json.load(file)["address"])
@@ -245,7 +248,7 @@ def scheduler_address(path: str) -> str:
 
 
 def local_sizes(backend: Backend) -> dict[str, Any]:
-    """Compute workers, threads and memory limit (bytes per worker) of a cluster on this machine."""
+    """Return the numbers of workers and threads and the memory limit per worker for a cluster on this machine."""
     threads = backend.threads or setting("local.threads")
     workers = backend.workers or setting("local.workers") or max(1, usable_cores() // threads)
     limit = backend.memory_limit or setting("local.memory-limit")
@@ -265,20 +268,20 @@ def _local(backend: Backend, security: Any) -> Any:
 
 
 _QUEUES = {"slurm": ("SLURMCluster", "sbatch"), "pbs": ("PBSCluster", "qsub"), "lsf": ("LSFCluster", "bsub")}
-"""Cluster class of each batch queue, and its command that submits jobs."""
+"""Name of the dask-jobqueue class and name of the command that submits jobs, for each batch queue."""
 
 
 def batch_cluster(backend: Backend, security: Any = None) -> Any:
-    """Create the dask-jobqueue cluster of a batch queue without submitting jobs; `job_script()` shows the job."""
+    """Create the dask-jobqueue cluster of a batch queue, without submitting jobs."""
     module = _import("dask_jobqueue", backend.where, "jobqueue")
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}
     processes = chosen["processes"]
-    if backend.memory_limit:  # a job has the memory of all its workers
+    if backend.memory_limit:  # the memory of a job is shared by all of its workers
         chosen["memory"] = f"{processes * _bytes(backend.memory_limit)}B"
     if backend.threads:
         chosen["cores"] = processes * backend.threads
-    if backend.where == "lsf":  # LSF expects hours and minutes
+    if backend.where == "lsf":  # LSF expects hours and minutes without seconds
         chosen["walltime"] = ":".join(str(chosen["walltime"]).split(":")[:2])
     arguments = []
     if lifetime := setting("batch.lifetime"):
@@ -288,7 +291,7 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         chosen["project" if backend.where == "lsf" else "account"] = account
     folder = os.path.expanduser(setting("batch.tls-folder"))
     if security is not None:
-        # The temporary keys of the jobs are stored there, readable only by the user.
+        # The folder contains the private keys of the jobs, so only the user may read it.
         os.makedirs(folder, mode=0o700, exist_ok=True)
     kind = getattr(module, _QUEUES[backend.where][0])
     return kind(
@@ -314,7 +317,7 @@ def _batch(backend: Backend, security: Any) -> Any:
 
     async def submit_all() -> None:
         cluster.scale(jobs=jobs)
-        await cluster._correct_state()  # `scale` does this later, when a rejection by the queue would go unnoticed
+        await cluster._correct_state()  # submit the jobs now, so that a rejection by the queue raises an error
 
     try:
         if which(submit) is None:
@@ -324,18 +327,18 @@ def _batch(backend: Backend, security: Any) -> Any:
         cluster.close()
         _drop_keys(cluster)
         raise
-    cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, this replaces jobs that end
+    cluster.adapt(minimum_jobs=jobs, maximum_jobs=jobs)  # unlike `scale`, `adapt` replaces jobs that end
     return cluster
 
 
 def _drop_keys(cluster: Any) -> None:
-    """Close the files with a batch queue's temporary certificates, which removes them."""
+    """Close the files with the temporary certificates of a batch cluster, which removes the files."""
     for part in ("key", "cert", "ca_file"):
         getattr(cluster, f"_job_{part}", ExitStack()).close()
 
 
 def _submitted(job: Any, backend: Backend) -> Any:
-    """Create a job class that submits a job again if the queue does not answer."""
+    """Create a job class that submits a job again if the queue does not respond."""
     from distributed.core import Status
 
     patience, submit = backend.patience(), _QUEUES[backend.where][1]
@@ -347,7 +350,7 @@ def _submitted(job: Any, backend: Backend) -> Any:
                 try:
                     return str(await super()._submit_job(script))
                 except RuntimeError as error:
-                    # Mark the job as failed until it succeeds: a cluster that closes cannot handle a starting job.
+                    # Mark the job as failed until it is submitted, because a cluster cannot close while a job starts.
                     self.status = Status.failed
                     said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
                     if not _PASSING.search(said):
@@ -367,7 +370,7 @@ def _submitted(job: Any, backend: Backend) -> Any:
 
 
 def _interface(name: str | None) -> str | None:
-    """Return a network interface after checking that this machine has it."""
+    """Return the name of a network interface; raise UserError if this machine does not have it."""
     if name is not None and name not in psutil.net_if_addrs():
         raise UserError(
             f"dmo.batch.interface is {name!r}, which this machine does not have; it has "
@@ -394,7 +397,7 @@ def _kubernetes(backend: Backend, security: Any) -> Any:
     name, namespace = setting("kubernetes.name"), setting("kubernetes.namespace")
     try:
         return operator.KubeCluster.from_name(name, namespace=namespace, shutdown_on_close=False)
-    except ValueError:  # no cluster has this name
+    except ValueError:  # there is no cluster with this name
         pass
     amounts = {"cpu": setting("kubernetes.cpu"), "memory": setting("kubernetes.memory")}
     command = ["dask-worker"]
@@ -413,11 +416,10 @@ def _kubernetes(backend: Backend, security: Any) -> Any:
 
 
 _SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Folder that exists if the program already runs in a Kubernetes cluster."""
+"""Folder that exists in a Kubernetes cluster."""
 
 
 def _kubeconfigs() -> list[str]:
-    """List the files that configure access to Kubernetes."""
     return (os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")).split(os.pathsep)
 
 
@@ -433,7 +435,7 @@ def _gateway(backend: Backend, security: Any) -> Any:
         cluster = gateway.new_cluster(_gateway_options(gateway, where, backend), shutdown_on_close=True)
     except UserError:
         raise
-    except Exception as error:  # raised by libraries: rejected connections, timeouts, errors of the server
+    except Exception as error:  # libraries raise many types of exceptions for rejected connections and timeouts
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         cure = "check dmo.gateway.address and dmo.gateway.cluster, and that the gateway runs"
         raise OSError(f"the gateway at {where} provides no cluster ({reason}); {cure}") from error
@@ -443,7 +445,7 @@ def _gateway(backend: Backend, security: Any) -> Any:
 
 
 def _gateway_options(gateway: Any, where: str, backend: Backend) -> Any:
-    """Return the options of a new cluster; servers define them, and these two names are from Dask's own examples."""
+    """Return the options of a new cluster, with the names in the documentation of Dask Gateway."""
     wanted: dict[str, float] = {}
     if backend.memory_limit:
         wanted["worker_memory"] = _bytes(backend.memory_limit) / 2**30
@@ -491,9 +493,9 @@ def _ssh(backend: Backend, security: Any) -> Any:
 
 
 def _tls_settings(security: Any) -> dict[str, Any]:
-    """Return Dask's settings for the three files, which SSH hosts receive with all others.
+    """Return the settings of Dask that contain the paths of the certificates.
 
-    Command-line options cannot hold a `Security`. Only paths are sent, because other users may see command lines.
+    Dask sends its settings to SSH hosts by command line, which other users can read. Therefore, only paths are sent.
     """
     if security is None:
         return {}
@@ -514,7 +516,7 @@ def _import(module: str, where: str, extra: str) -> Any:
             f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
         ) from error
     finally:
-        if signal.getsignal(signal.SIGINT) is not interrupted:  # dask-jobqueue installs one that exits with code 0
+        if signal.getsignal(signal.SIGINT) is not interrupted:  # undo the handler that importing dask-jobqueue installs
             signal.signal(signal.SIGINT, interrupted)
 
 

@@ -1,4 +1,4 @@
-"""Data on the workers of a cluster, and work that restarts after workers and their data were lost."""
+"""Functions that send data and tasks to the workers of a cluster, and restart tasks if workers were lost."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
-_PATIENCE = 60.0  # seconds to wait for a first worker after all were lost
-_SENDING = 120.0  # seconds within which data must reach all workers
-_stuck: set[str] = set()  # clients with a broadcast that waits for a dead worker
-_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks of workers, and seconds until paused workers end the work
-_AHEAD = 8  # numbered pieces of work per thread that are queued at the scheduler
-_TRIES = 3  # attempts at work whose scattered data were lost, without progress in between
+_PATIENCE = 60.0  # number of seconds to wait for a new worker after all workers were lost
+_SENDING = 120.0  # maximum number of seconds to send data to all workers
+_stuck: set[str] = set()  # ids of clients for which a broadcast still waits for a dead worker
+_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until paused workers are an error
+_AHEAD = 8  # number of tasks per thread that are queued at the scheduler
+_TRIES = 3  # maximum number of attempts of a computation without progress between them
 log = logging.getLogger("dmo")
 
 
 def retried(
     client: Any, work: Callable[[], T], forget: Callable[[], None], progress: Callable[[], int] = lambda: 0
 ) -> T:
-    """Do `work`, and restart it if scattered data were lost with their workers."""
-    # The scheduler recomputes lost tasks, but not scattered data. A broadcast does not prevent the loss, because the
-    # scheduler's memory manager removes all copies except one after some seconds.
+    """Call `work`, and call it again if data that were sent to workers were lost with these workers."""
+    # The scheduler recomputes the results of lost tasks, but it cannot recompute scattered data. A broadcast does not
+    # prevent the loss, because the scheduler removes all copies of the data except one after some seconds.
     from distributed.comm import CommClosedError
 
     tries, before = 1, progress()
@@ -44,11 +44,11 @@ def retried(
             return work()
         except (CancelledError, CommClosedError, TimeoutError) as error:
             tries, before = (tries + 1 if progress() == before else 2), progress()
-            if client.status != "running" or tries > _TRIES:  # the scheduler may be lost as well
+            if client.status != "running" or tries > _TRIES:
                 raise
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
-            time.sleep(1.0)  # wait until the scheduler notices the loss
+            time.sleep(1.0)  # wait until the scheduler has detected that workers were lost
             try:
                 await_worker(client, _PATIENCE)
             except TimeoutError as late:
@@ -62,9 +62,9 @@ def worker_threads(client: Any) -> dict[str, int]:
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
-    """Send data to all workers, or each item of a list to its worker in `places`.
+    """Send data to all workers, or each item of a list to the worker with the address in `places`.
 
-    A dead worker can block a broadcast forever; if the broadcast takes too long, the data are sent to one worker.
+    If sending data to all workers takes too long, for example because a worker is dead, send them to one worker.
     """
     from distributed.comm import CommClosedError
 
@@ -85,32 +85,32 @@ def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
         _stuck.add(client.id)
         log.warning("data did not reach all workers in %g s; sending them to one", _SENDING)
         return client.sync(sending, False, callback_timeout=_SENDING)
-    except (OSError, KeyError) as error:  # sent to a worker that has just died, directly or through the scheduler
+    except (OSError, KeyError) as error:  # the worker that receives the data has just died
         raise CommClosedError(str(error)) from error
 
 
 class Broadcast:
-    """Data on all workers of a cluster, sent at the first use and again after `forget`."""
+    """Data that are sent to all workers of a cluster when they are first used."""
 
     def __init__(self, client: Any, data: Any):
         self.client, self.data = client, data
         self._future: Any = None
 
     def future(self) -> Any:
-        """Return the future of the data after sending them if necessary."""
+        """Return the future of the data, which are sent now if necessary."""
         if self._future is None:
             self._future = send(self.client, self.data)
         return self._future
 
     def forget(self) -> None:
-        """Send the data again at the next use."""
+        """Ensure that the data are sent again when they are next used."""
         self._future = None
 
 
 def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
     """Return the results of futures; raise WorkerMemoryError if paused workers prevent all progress.
 
-    Dask pauses a worker at its memory limit until memory is freed, which only happens to memory of task results.
+    Dask pauses a worker at its memory limit. The worker remains paused if its memory is not used by results of tasks.
     """
 
     async def found() -> Any:
@@ -127,7 +127,7 @@ def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
 
 
 async def _standstill(client: Any) -> WorkerMemoryError | None:
-    """Return the error for a cluster with paused workers of which none is executing a task, otherwise None."""
+    """Return an error if workers are paused and no worker is executing a task, otherwise None."""
     workers = (await client.scheduler.identity(n_workers=-1))["workers"] if client.status == "running" else {}
     paused = [worker for worker in workers.values() if worker["status"] == "paused"]
     if not paused or any(worker["metrics"]["task_counts"].get("executing") for worker in workers.values()):
@@ -141,7 +141,7 @@ async def _standstill(client: Any) -> WorkerMemoryError | None:
 
 
 def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterator[tuple[int, T]]:
-    """Do numbered pieces of work in the client process, or on the current cluster, to which `work` is sent once."""
+    """Yield each number with the result of `work(number)`, computed in the client process or on the current cluster."""
     client = current_client()
     with stage(name, len(numbers)) as advance:
         if client is None or not numbers:
@@ -159,14 +159,13 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
         for at, i in enumerate(numbers):
             if time.monotonic() - asked > 1.0:
-                # If the scheduler does not answer or the client is closed, collecting the results raises the error.
+                # Ignore errors here, because collecting the results raises an error if the scheduler is lost.
                 with suppress(OSError, RuntimeError, CancelledError):
                     threads = max(1, sum(client.nthreads().values()))
                 asked = time.monotonic()
 
             def result(at: int = at, i: int = i, threads: int = threads) -> T:
-                # Queue a few pieces per thread at the scheduler, so that no thread is idle; use the current thread
-                # count.
+                # Queue a few tasks per thread at the scheduler, so that no thread is idle.
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
@@ -181,36 +180,34 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:
-    """Split a sequence into runs of nearly equal length.
-
-    Runs are used because neighbors in a list of block pairs share a strip of rows.
-    """
+    """Split a sequence into contiguous parts of nearly equal length."""
     count = max(1, min(count, len(items)))
     edges = np.linspace(0, len(items), count + 1).round().astype(int)
     return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:
-    """Run a function as a task on a worker with one BLAS thread, because the worker's threads share its cores."""
+    """Call a function in a task on a worker. BLAS uses one thread, because the worker runs tasks in several threads."""
     reuse_memory()
     with single_blas(1):
         return function(*arguments)
 
 
 def submit(client: Any, function: Any, *arguments: Any, name: str = "") -> Any:
-    """Submit a function as a task close to its arguments; its name lets the scheduler estimate the duration."""
+    """Submit a function as a task, preferably to the worker that holds its arguments, and return its future."""
     return submit_each(client, function, [arguments], name)[0]
 
 
 def submit_each(
     client: Any, function: Any, calls: Sequence[Sequence[Any]], name: str = "", places: Sequence[str] = ()
 ) -> list[Any]:
-    """Submit a function as one task per list of arguments; `places` are the preferred workers, if they exist."""
+    """Submit a function as one task per list of arguments. `places` are the addresses of the preferred workers."""
     from dask import annotate
 
     name = name or getattr(function, "func", function).__name__
-    # Use a separate group: tasks of a large group with few dependencies are sent to any worker, wherever their data
-    # are. Do not use a group per task: the scheduler checks all groups whenever a task ends.
+    # The keys of these tasks form a new group. The scheduler ignores the location of the data of a task if its group is
+    # large and has few dependencies. On the other hand, one group per task would be slow, because the scheduler checks
+    # all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}

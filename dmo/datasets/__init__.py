@@ -1,4 +1,4 @@
-"""Read data files of common formats, load public data sets described by cards, and write feature stores."""
+"""Readers of data files and of public data sets, and conversion of data to feature stores."""
 
 from dmo.datasets.cards import CARDS, Card, read_card
 from dmo.datasets.files import ingest_files, read_description, read_samples

@@ -1,4 +1,4 @@
-"""Read samples from files and tables into memory, or write them block by block as a feature store."""
+"""Functions that read samples from files and tables to memory, or convert them to a feature store."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Given = str | os.PathLike[str] | Any
-"""File, folder of text documents, DataFrame or array."""
+"""Type of the data of a view: a file, a folder of text documents, a DataFrame or an array."""
 Files = str | Path | Mapping[str, str | Path]
-"""One file ("PATH" or "PATH::ARRAY"), or a mapping with one file per split."""
+"""Path of a file, optionally followed by "::" and the name of an array, or a mapping with one file for each split."""
 LABELS = "labels"
-"""Key of the labels among the tables."""
+"""Name of the table of labels in messages and dictionaries of tables."""
 _BLOCK = 4096
-"""Rows per block in the search for missing values."""
+"""Number of rows that are searched for missing values at once."""
 _LARGE = 1 << 28
-"""Size in bytes above which tables of numbers are read block by block."""
+"""Maximum size in bytes of a numeric text table that is read to memory. Larger tables are read in blocks."""
 log = logging.getLogger("dmo")
 
 
@@ -65,68 +65,68 @@ def read_samples(
     row_names: bool = False,
     drop_columns: str | Sequence[str] = (),
 ) -> Samples:
-    r"""Read samples from files or tables.
+    r"""Read samples from files, DataFrames or arrays.
 
-    The type of every column is detected from all of its cells: number, boolean, category, date, text, identifier or
-    list of labels. A category becomes one indicator column per value that occurs in the training samples. Columns of
-    dates, free text and identifiers raise an error with the name of the column. Interpretations are reported in
-    `notes`. If a table has several interpretations with different numbers, the error names the option that selects one.
+    The type of every column is detected from its cells. Numbers, booleans and categories become features, and
+    categories are one-hot encoded with the values that occur in the training samples. Columns of dates, free text and
+    identifiers raise an error unless `types`, `text` or `drop_columns` contains them. The result reports all decisions
+    in `notes`. If a table is ambiguous, the error names the option that resolves the ambiguity.
 
     Parameters
     ----------
     features : path-like, DataFrame, array, or mapping of view to these
-        Tables (.csv, .tsv, .txt, .parquet, .arrow, .jsonl), array files ("PATH" or "PATH::ARRAY"), .arff, .svm, a
-        folder with the shards of a table, or a folder of text files, whose names are the ids. A list of files is
-        concatenated. A mapping with the names of splits as keys, such as {"train": ..., "test": ...}, has one file per
-        split.
+        Features of one view, or of several views by name. A file is a table (.csv, .tsv, .txt, .parquet, .arrow,
+        .jsonl), an array ("PATH" or "PATH::ARRAY"), or an .arff or .svm file. A folder contains the parts of a table,
+        or text documents whose file names are the sample ids. A list of files is concatenated. A mapping with the names
+        of splits, such as {"train": ..., "test": ...}, contains one file for each split.
     labels : path-like, DataFrame, array, list of labels, names of columns, or int, default=None
-        A table or array of 0 and 1, with label names in the header; a column of classes; a column with several labels
-        per cell and a separator; a file with the labels of one sample per row; or regression targets. Alternatively,
-        names of feature columns or patterns such as "tag_*" (exact names take precedence). For .arff, as in
-        `ingest_files`.
+        Label indicators of 0 and 1, one column of classes, one column with several labels per cell, a text file with
+        the labels of one sample per line, or regression targets. Names of columns, or patterns such as "tag_*", select
+        the labels among the columns of `features`. For .arff files, see `ingest_files`.
     id : str, default=None
-        Column with the ids of the samples in every table; the tables are joined by it. By default, tables are joined by
-        position.
+        Name of the column that contains the sample ids. The tables are joined by this column. By default, row i of
+        every table belongs to sample i.
     split : str, default=None
-        Column with the split of each sample.
+        Name of the column that contains the split of each sample.
     test_share : float, default=None
-        Fraction of the samples that form the split "test", stratified by labels. The others form the split "train".
+        Fraction of the samples that form the split "test", stratified by labels. The other samples form "train".
     text : str or sequence of str, default=()
-        Columns of documents. Each becomes a view of tf-idf rows, whose words are learned from the split "train".
+        Names of the columns that contain documents. Each column becomes a view of tf-idf features, whose vocabulary is
+        learned from the training samples.
     separator : str, default=None
-        Separator between the labels in a cell. By default, | ; , or space is detected from the cells.
+        Separator between the labels in a cell. By default, one of the separators "|", ";", "," and space is detected.
     how : {"inner", "outer"}, default=None
-        Treatment of samples that are missing in some tables. "inner" drops them; "outer" fills their missing rows of
-        views and labels with NaN. By default, such samples raise an error that lists their ids.
+        Treatment of samples that are missing in some tables. "inner" ignores these samples. "outer" keeps them, with
+        NaN as their missing features and labels. By default, they raise an error.
     random_state : int or None, default=0
         Seed of the random split.
     types : mapping of str to str, default=None
-        Types by column, instead of the detected ones: "number", "boolean", "category", "date" (days since 1970),
-        "text", "identifier" (not a feature) or "labels". A label column of type "number" is a regression target; one of
-        type "category" has classes.
+        Types of some columns by name, instead of detection: "number", "boolean", "category", "date" (converted to days
+        since 1970), "text", "identifier" (ignored) or "labels". A label column of type "number" is a regression target,
+        and a label column of type "category" contains classes.
     missing : str or sequence of str, default=()
-        Additional cell contents that mean a missing value, such as "-999". Empty cells, "NA", "NaN", "null", "?" and
-        some others are always missing.
+        Additional cells that mark a missing value, such as "-999". Empty cells, "NA", "NaN", "null", "?" and some
+        others always mark a missing value.
     decimal : {".", ","}, default=None
-        Decimal separator; the other character is then the thousands separator. By default, detected from all cells.
+        Decimal separator. The other character is then the thousands separator. By default, the separators are detected.
     delimiter : str, default=None
-        Field delimiter of text files. By default, detected from the first lines.
+        Delimiter between the fields of a row in text files. By default, the delimiter is detected.
     header : bool, default=None
-        Whether the first line of text files has column names. By default, detected from the first lines.
+        Whether the first line of text files contains column names. By default, column names are detected.
     row_names : bool, default=False
-        Whether the first column of every text table has the ids of the samples; the tables are joined by it.
+        Whether the first column of every text table contains the sample ids, by which the tables are joined.
     drop_columns : str or sequence of str, default=()
-        Columns to drop: names, or patterns such as "note_*".
+        Names of columns to ignore, or patterns such as "note_*".
 
     Returns
     -------
     Samples
-        Views, labels, names, ids and split.
+        Views and labels of the samples, with their names, ids and splits.
 
     Raises
     ------
     DataError, UserError
-        If data or arguments are invalid; the message names the file, row or column.
+        If the data or the arguments are invalid. The message contains the file, row or column.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def join_tables(
     split: str | None = None,
     how: str | None = None,
 ) -> tuple[Samples, bool]:
-    """Join tables and read their labels; also return whether the labels are in separate columns."""
+    """Join the tables of all views and the labels; also return whether each label is a separate column."""
     reader = _Reader(id, split, how, (), options, in_memory=False)
     samples = reader.read(tables, labels, None)
     of_arff = reader.named is not None and reader.named[0] in reader.names and not samples.classes
@@ -177,10 +177,7 @@ def _options(
 
 
 def share_out(labels: Block | None, n: int, test_share: float, random_state: int | None = 0) -> np.ndarray:
-    """Split samples into "train" and "test", stratified by labels.
-
-    labels (n, L) -> (n,)
-    """
+    """Return a random split of n samples into "train" and "test", stratified by labels of shape (n, L)."""
     Y = np.ones((n, 1)) if labels is None else filled(labels)
     return np.array(["train", "test"])[stratified_folds(Y, (1 - test_share, test_share), random_state)]
 
@@ -210,54 +207,58 @@ def ingest_files(
     overwrite: bool = False,
     in_place: bool = False,
 ) -> FeatureStore:
-    """Write a feature store from files of any supported format.
+    """Convert files of any supported format to a feature store.
 
-    Arrays, .arff, .svm and large tables of numbers are read block by block. Other tables and folders are read into
-    memory, see `read_samples`. A file is "PATH", or "PATH::ARRAY" for an array of an .npz, .mat or .zarr file, or
-    "PATH::ARRAY.T" for its transpose. Files with splits are given as a mapping such as {"train": "a.fvec", "test":
-    "b.fvec"}, in the order of the rows.
+    Arrays, .arff files, .svm files and large numeric tables are read block by block. Other tables and folders are read
+    to memory. A file is named "PATH", "PATH::ARRAY" to select an array, or "PATH::ARRAY.T" to select and transpose an
+    array.
 
     Parameters
     ----------
     views : mapping of str to path-like or mapping
-        File of each view, or a mapping with one file per split.
+        File of each view, or a mapping such as {"train": "a.fvec", "test": "b.fvec"} with one file for each split.
     store : path-like
         Path or URL of the new store.
     labels : path-like, mapping, sequence of str or int, default=None
-        Labels in any form that `read_samples` accepts, in files with the same splits as the views. For ARFF files, the
-        label columns: a Mulan .xml list, names, or a number (6: the first six, -6: the last six, 0: none). By default,
-        labels in svmlight rows and labels that an ARFF file declares in MEKA style ("-C 6") are used.
+        Labels in any form that `read_samples` supports. If the views have one file for each split, the labels must have
+        the same splits. For ARFF files, the label columns are specified by a Mulan .xml file, by names, or by a number:
+        6 selects the first six columns, -6 the last six, and 0 none. By default, the function uses the labels in .svm
+        files, and the labels that an ARFF file declares as in MEKA ("-C 6").
     label_names : path-like or sequence of str, default=None
-        Names of the L labels, or a text file with one name per line.
+        Names of the labels, or path of a text file with one name per line.
     id, split, test_share, text, separator, how : object
-        See `read_samples`.
+        Parameters of `read_samples`.
     types, missing, decimal, delimiter, header, row_names, drop_columns : object
-        See `read_samples`.
+        Parameters of `read_samples`.
     histograms : collection of str, default=()
         Names of the views that are histograms (counts).
     dtypes : mapping of str to str, default=None
-        Data type to store, by view. Other views keep the type of their files.
+        Data types of some views in the store. By default, a view has the data type of its files.
     block : int, default=None
-        Rows per block; one block of a view is in memory at a time. By default 1024, or 4096 if a block of that size has
-        at most 4 MiB in every view.
+        Number of rows per block. One block of a view is in memory at a time. The default is 4096 if such a block needs
+        at most 4 MiB in every view, otherwise 1024.
     overwrite : bool, default=False
         Whether to replace an existing store.
     in_place : bool, default=False
-        Whether to read the views from their files instead of writing a store. This requires dense arrays in .npy, Zarr,
-        HDF5 or Parquet files whose rows can be read in any order. Otherwise, a store is written, and the reason and its
-        size are logged.
+        Whether to read the views from their files instead of writing a store. Only dense arrays in .npy, Zarr, HDF5 or
+        Parquet files and samples without splits are supported. For other data, the function writes a store and logs the
+        reason.
 
     Returns
     -------
     FeatureStore
-        New store, opened for reading. With `in_place`, its views may be read from the files.
+        New store, opened for reading.
 
     Raises
     ------
-    DataError, FileNotFoundError, StoreError
-        See `ingest`.
+    DataError
+        If a file is invalid.
+    FileNotFoundError
+        If a file does not exist.
+    StoreError
+        If the store cannot be written.
     UserError
-        If rows or splits differ between views.
+        If the rows or splits differ between views.
 
     Examples
     --------
@@ -320,17 +321,17 @@ def read_description(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : path-like
-        Path of the JSON file. Paths in it are relative to its folder.
+        Path of the JSON file. The paths in this file are relative to its folder.
 
     Returns
     -------
     dict of str to object
-        "views" and optional other arguments of `ingest_files`.
+        Arguments of `ingest_files` by name.
 
     Raises
     ------
     DataError
-        If the file is not valid JSON (the message has line and column), has an unknown key or has no views.
+        If the file is not valid JSON, contains an unknown key, or contains no views.
 
     Examples
     --------
@@ -372,7 +373,7 @@ def _relative(value: Any, folder: Path) -> Any:
 
 
 def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return name and SHA-256 of each file, by view and split; folders and URLs have only a name."""
+    """Return the name of each file by view and split, with the SHA-256 hash of local files."""
     found = {}
     sources = {
         f"{name}/{part}": parse_source(spec) for name, value in files.items() for part, spec in by_split(value).items()
@@ -391,12 +392,11 @@ def fingerprints(files: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _all_end(files: Any, ending: str) -> bool:
-    """Return whether all files of a view, PATH or PATH::ARRAY, have the format with this ending."""
     return all(ending_of(spec) == ending for spec in by_split(files).values())
 
 
 def _is_file(spec: Any) -> bool:
-    """Return whether a view is given as a file or as a list of files to concatenate."""
+    """Return whether the data of a view are a file, or a list of files to concatenate."""
     listed = isinstance(spec, list | tuple) and bool(spec) and all(isinstance(one, str | os.PathLike) for one in spec)
     return listed or isinstance(spec, str | os.PathLike)
 
@@ -412,7 +412,7 @@ def _is_split(features: Any) -> bool:
 
 
 def label_columns(labels: Any) -> list[str] | int | None:
-    """Return the label columns of an ARFF file or table if `labels` names or counts columns, otherwise None."""
+    """Return the names or the number of the label columns if `labels` specifies columns, otherwise None."""
     if isinstance(labels, int):
         return labels
     if isinstance(labels, str | Path) and suffix(labels) == ".xml":
@@ -424,37 +424,37 @@ def label_columns(labels: Any) -> list[str] | int | None:
 
 @dataclass
 class _Reader:
-    """Reader that collects the tables of all views and the labels, and joins them to samples."""
+    """Reader that collects the tables of all views and of the labels, and joins their rows to samples."""
 
     id: str | None
     split: str | None
     how: str | None
     text: str | Sequence[str]
     options: TableOptions
-    whole: bool = True  # Whether all text tables are read into memory; otherwise large ones are read block by block.
-    in_memory: bool = True  # Whether arrays and columns of vectors are read into memory.
+    whole: bool = True  # Whether all text tables are read to memory. Otherwise, large tables are read in blocks.
+    in_memory: bool = True  # Whether arrays and columns of vectors are read to memory.
     notes: list[str] = field(default_factory=list)
     tables: dict[str, Any] = field(default_factory=dict)
     labels: Any = None
-    asked: Sequence[str] = ()  # Columns that may have the labels.
-    files: dict[str, Source] = field(default_factory=dict)  # Files of the tables with columns of vectors.
-    sources: dict[str, Source] = field(default_factory=dict)  # Files of the views that are not in memory.
-    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # Columns of vectors and `NUMBERS`, by view.
-    numbers: dict[str, list[str]] = field(default_factory=dict)  # Names of the columns of `NUMBERS`, by view.
+    asked: Sequence[str] = ()  # Names of columns that may contain the labels.
+    files: dict[str, Source] = field(default_factory=dict)  # Files of tables that contain columns of vectors.
+    sources: dict[str, Source] = field(default_factory=dict)  # Files of views that are not in memory.
+    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # Columns by view that are not in memory.
+    numbers: dict[str, list[str]] = field(default_factory=dict)  # Names of numeric columns that are not in memory.
     shards: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
-    )  # Names and row counts of the shards of each table.
+    )  # Names and row counts of the files of each table.
     named: tuple[str, Block, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
     names: dict[str, list[str]] = field(default_factory=dict)
     schemas: dict[str, Schema] = field(default_factory=dict)
     texts: dict[str, Any] = field(default_factory=dict)
-    documents: tuple[str, list[str]] | None = None  # Name and sample ids of a table that is joined by position.
+    documents: tuple[str, list[str]] | None = None  # Name of a table that is joined by position, and its sample ids.
     folders: list[str] = field(default_factory=list)
-    complete: set[str] = field(default_factory=set)  # Views without missing values.
-    turnable: set[str] = field(default_factory=set)  # Tables that may have the samples in columns.
-    dropped: set[str] = field(default_factory=set)  # Entries of `drop_columns` that matched a column.
+    complete: set[str] = field(default_factory=set)  # Names of views that have no missing values.
+    turnable: set[str] = field(default_factory=set)  # Names of tables whose columns may be the samples.
+    dropped: set[str] = field(default_factory=set)  # Names and patterns in `drop_columns` that match a column.
 
     def __post_init__(self) -> None:
         self.text = (self.text,) if isinstance(self.text, str) else tuple(self.text)
@@ -467,7 +467,7 @@ class _Reader:
     def read(
         self, views: Mapping[str, Any], labels: Any, test_share: float | None, random_state: int | None = 0
     ) -> Samples:
-        """Read all views and labels; create a random split if `test_share` is given."""
+        """Read all views and labels, and create a random split if `test_share` is not None."""
         columns = label_columns(labels)
         self.asked = columns if isinstance(columns, list) else [labels] if isinstance(labels, str) else ()
         for view, given in views.items():
@@ -485,7 +485,8 @@ class _Reader:
                 raise UserError("the samples already have a split; leave test_share out")
             if not 0 < test_share < 1:
                 raise UserError(f"test_share must be a number between 0 and 1, got {test_share!r}")
-            n = next(iter({**samples.views, **self.texts}.values())).shape[0]  # Documents are not in `views` yet.
+            # The documents in `self.texts` become views later.
+            n = next(iter({**samples.views, **self.texts}.values())).shape[0]
             split = share_out(samples.labels, n, test_share, random_state)
             samples = replace(samples, split=split)
             if samples.labels is not None and not samples.real:
@@ -496,7 +497,7 @@ class _Reader:
         return replace(samples, notes=list(dict.fromkeys(self.notes)))
 
     def add(self, view: str, given: Any, columns: list[str] | int | None, unlabeled: bool) -> None:
-        """Read the table of a view; if no labels were given (`unlabeled`), use the labels in its files."""
+        """Read the table of a view, and the labels in its files if `unlabeled` is True."""
         import pandas as pd
 
         files = by_split(given) if _is_split(given) else {ALL: given}
@@ -525,7 +526,7 @@ class _Reader:
             if self.id is None:
                 self.documents = view, table["document"].tolist()
                 table = table.drop(columns="document")
-            else:  # Documents are joined by file name, independent of the name of the id column.
+            else:  # The file names of the documents are the sample ids.
                 table = table.rename(columns={"document": self.id})
                 self.folders.append(view)
         table = self._indexed(view, table)
@@ -537,9 +538,9 @@ class _Reader:
         self.tables[view] = table.drop(columns=chosen) if chosen else table
 
     def _frame(self, given: Any, unread: dict[str, Rows] | None = None, view: str | None = None) -> pd.DataFrame | None:
-        """Read a table with column names; return None for arrays and array files.
+        """Read a table with column names; return None if the data are an array.
 
-        Columns of vectors in Parquet files are added to `unread`; so are columns of numbers if `view` is given.
+        Vector columns of Parquet files, and numeric columns if `view` is given, are not read but added to `unread`.
         """
         import pandas as pd
 
@@ -571,7 +572,7 @@ class _Reader:
         return table.drop(columns=[name for name in chosen if name in table.columns]) if chosen else table
 
     def _arrays(self, view: str, files: Mapping[str, Any], columns: list[str] | int | None, unlabeled: bool) -> None:
-        """Add a view that is an array or is read from array files."""
+        """Add a view whose data are an array or files of arrays."""
         if not _is_file(next(iter(files.values()))):
             self.tables[view] = next(iter(files.values()))
             return
@@ -597,19 +598,16 @@ class _Reader:
         self._opened(view, files, table.counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
-        """Record the row counts of a table, and whether it may be transposed.
-
-        MATLAB files often have samples in columns. In other files read block by block, surplus rows are more likely.
-        """
+        """Record the row counts of a table, and whether its columns may be the samples, as often in MATLAB files."""
         self.turnable |= {name} if self.whole or (len(counts) == 1 and _all_end(files, ".mat")) else set()
         self._count(counts, name)
 
     def _count(self, counts: dict[str, int], name: str) -> None:
-        """Derive the split from the row counts of the files per split, which must be equal for all tables."""
+        """Derive the split of each sample from the row counts of the files, which must be equal for all tables."""
         if self.whole and list(counts) == [ALL]:
             return
         first, known = self.counted = self.counted or (name, counts)
-        if list(known) == list(counts) == [ALL]:  # Row counts are compared later because tables may be transposed.
+        if list(known) == list(counts) == [ALL]:  # Compare the row counts later, because a table may be transposed.
             return
         if list(known.items()) != list(counts.items()):
             said = [", ".join(f"{n} {split}" for split, n in each.items()) for each in (counts, known)]
@@ -620,7 +618,7 @@ class _Reader:
         self.parts = np.repeat(np.array(list(counts), dtype=object), list(counts.values()))
 
     def _indexed(self, where: str, table: Any) -> Any:
-        """Move the sample ids to the index of a table, and its split column to `parts`."""
+        """Move the sample ids of a table to its index, and its split column to the attribute `parts`."""
         import pandas as pd
 
         row_names = table.attrs.pop(frames.ROW_NAMES, None)
@@ -653,7 +651,7 @@ class _Reader:
         return table
 
     def _name_rows(self, where: str, names: list[str]) -> None:
-        """Use row names as sample ids; raise DataError if another table has different names or another order."""
+        """Use row names as sample ids; raise DataError if the row names of another table differ."""
         first, known = self.documents = self.documents or (where, names)
         if known != names:
             i = next((i for i, (a, b) in enumerate(zip(known, names)) if a != b), min(len(known), len(names)))
@@ -703,13 +701,13 @@ class _Reader:
             self.labels = labels
 
     def _lists_labels(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether a text file has rows with different numbers of labels."""
+        """Return whether a text file contains one list of labels per line instead of a table."""
         if suffix(path) not in (".csv", ".tsv", ".txt") or not os.path.isfile(path) or is_svmlight(path):
             return False
         return delimited.is_ragged(path, self.options)
 
     def _named_sets(self, sets: list[list[str]]) -> Any:
-        """Return lists of labels; if `id` is given, index them by the id in the first entry of each list."""
+        """Return lists of labels, indexed by the sample id in the first item of each list if `id` is given."""
         import pandas as pd
 
         if self.id is None:
@@ -719,7 +717,6 @@ class _Reader:
         return pd.Series([row[1:] for row in named], index=index, dtype=object)
 
     def _label_arrays(self, files: Mapping[str, str | Path]) -> None:
-        """Read labels from array files."""
         import pandas as pd
 
         table = open_table(LABELS, files, of_labels=True)
@@ -745,7 +742,7 @@ class _Reader:
             joined = list(keyed)
             places = {view: keyed[view].index.get_indexer(order) for view, own in self.unread.items() if own}
             if "labels" in keyed:
-                # The rows are often equal, and `isin` would take a fifth of the reading time.
+                # In most cases, the ids are equal, and `isin` would take a fifth of the reading time.
                 labeled = keyed["labels"].index
                 unlabeled = unlabeled if labeled.equals(order) else np.flatnonzero(~order.isin(labeled))
             keyed = {
@@ -765,7 +762,7 @@ class _Reader:
                 unread = {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
                 cells = unread.pop(frames.NUMBERS, None)
                 listed |= unread
-                if cells is not None and table.shape[1]:  # Columns that were not needed as ids or labels are features.
+                if cells is not None and table.shape[1]:  # The remaining columns of the table are features.
                     known = pd.DataFrame(rows(cells), table.index, self.numbers[view])
                     table, cells = pd.concat([table, known], axis=1), None
                 alone = cells is None and table.shape[1] == 0 and len(listed) == 1
@@ -793,7 +790,7 @@ class _Reader:
         _, Y, label_names, real, classes = self.named or ("", None, None, False, False)
         if labels is not None:
             given = labels
-            if isinstance(labels, pd.Series):  # A series of lists.
+            if isinstance(labels, pd.Series):  # Each item of the series is a list of labels.
                 given = [row if isinstance(row, list) else [] for row in labels]
             Y, label_names, kind = label_matrix("labels", given, self.options, self.notes)
             Y, real, classes = unknown_rows(Y, unlabeled), kind == "targets", kind == "classes"
@@ -810,7 +807,7 @@ class _Reader:
         return samples if self.texts or set(views) != set(self.schemas) else self._with_cells(samples)
 
     def _check_aligned(self, keyed: Sequence[str]) -> None:
-        """Raise DataError if shards joined by position have different row counts; `keyed` lists tables joined by id."""
+        """Raise DataError if tables that are joined by position have files with different row counts."""
         known = {name: own for name, own in self.shards.items() if len(own) > 1 and name not in keyed}
         for name, own in known.items():
             first = next(other for other in known.values() if len(other) == len(own))
@@ -822,7 +819,7 @@ class _Reader:
                     )
 
     def _placed(self, source: Rows, index: np.ndarray | None) -> Any:
-        """Reorder the rows of a column of vectors by `index`; index -1 marks a sample without a vector."""
+        """Select rows of a column of vectors by index. The index -1 results in a row of NaN."""
         if index is not None and not np.array_equal(index, np.arange(source.shape[0])):
             if (index < 0).any():
                 shape = (len(index), source.shape[1])
@@ -852,7 +849,7 @@ class _Reader:
         return samples.rows(np.flatnonzero(~bare))
 
     def _of_training(self, samples: Samples) -> Samples:
-        """Keep only the categories that occur in the split "train", if it exists."""
+        """Remove categories that do not occur in the split "train", if there is such a split."""
         if samples.split is None or "train" not in samples.split:
             return samples
         views, names = dict(samples.views), dict(samples.feature_names)
@@ -862,7 +859,7 @@ class _Reader:
         return replace(samples, views=views, feature_names=names)
 
     def _schema(self, samples: Samples) -> dict[str, Any]:
-        """Describe the types of all columns, for the store and the model."""
+        """Describe the types of all columns in a JSON dictionary, which stores and models contain."""
         named = self.id or ("row names" if samples.ids is not None else None)
         others = [] if named is None else [(named, "identifier", "names of the samples")]
         others += [] if self.split is None else [(self.split, "category", "split")]
@@ -881,7 +878,7 @@ class _Reader:
         return {"views": views, "others": [list(row) for row in others]}
 
     def _without_endings(self, tables: dict[str, Any]) -> dict[str, Any]:
-        """Remove the ending .txt from ids in other tables if a folder has a document with the name without it."""
+        """Remove the extension .txt from ids if a folder contains a document with the remaining name."""
         known = {one for view in self.folders for one in tables[view].index}
 
         def bare(one: str) -> str:
@@ -891,7 +888,7 @@ class _Reader:
         return {name: table.rename(index=bare) if known else table for name, table in tables.items()}
 
     def with_texts(self, samples: Samples) -> Samples:
-        """Add a view of tf-idf rows for each text column, with the words of the training samples."""
+        """Add a view of tf-idf features for each text column, with the vocabulary of the training samples."""
         import pandas as pd
 
         views, names, known = dict(samples.views), dict(samples.feature_names), {}
@@ -903,7 +900,6 @@ class _Reader:
         return replace(samples, views=views, feature_names=names, vocabularies=known)
 
     def _tell_unknown(self, Y: Any, names: Sequence[str] | None, ids: Sequence[str] | None) -> None:
-        """Add a note about missing labels."""
         cells = Y.data if scipy.sparse.issparse(Y) else Y
         gaps = np.argwhere(np.isnan(cells)) if Y.dtype.kind == "f" else np.zeros((0, 2), int)
         if len(gaps):
@@ -917,7 +913,7 @@ class _Reader:
             )
 
     def _joined(self, ids: Mapping[str, pd.Index]) -> pd.Index:
-        """Return the ids of all samples, in the order of the first table."""
+        """Return the ids of all samples in the order of the first table."""
         if not ids:
             raise DataError(f"no table has the id column {self.id!r}; check the name, or leave it out")
         first, order = next(iter(ids.items()))
@@ -946,13 +942,13 @@ class _Reader:
         return order
 
     def _upright(self, views: dict[str, Any], Y: Block | None, n: int, names: dict[str, list[str]]) -> Block | None:
-        """Transpose tables with the samples in columns, which is inferred from the row counts of the others."""
+        """Transpose tables whose columns are the samples, as inferred from the row counts of the other tables."""
         shapes = ({} if Y is None else {LABELS: Y.shape}) | {view: X.shape for view, X in views.items()}
         turnable = [name for name in shapes if self.whole or name in self.turnable]
         target = n or shared_rows(shapes, turnable) or next(iter(shapes.values()))[0]
         turned = all(shape[0] != target for shape in shapes.values())
         if self.whole and turned and Y is not None and Y.shape[0] >= target:
-            target = Y.shape[0]  # Otherwise there would be more labels than samples.
+            target = Y.shape[0]  # If the labels were transposed, there would be more labels than samples.
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
             self.notes.append(f"labels have {target} columns, which is the number of samples, so they are transposed")
             Y = packed(scipy.sparse.csr_array(Y.T))
@@ -981,17 +977,16 @@ def _are_equal(left: Block, right: Block) -> bool:
 
 
 def _is_streamed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a text table is large enough to be read block by block."""
     if suffix(path) not in (".csv", ".tsv") or not os.path.isfile(path) or os.path.getsize(path) <= _LARGE:
         return False
     try:
-        return "" not in (open_csv(path).names or ())[:1]  # A first column without a name is an index saved by pandas.
+        # A first column without a name is the index of a DataFrame, which the block-wise reader does not support.
+        return "" not in (open_csv(path).names or ())[:1]
     except DataError:
         return False
 
 
 def _exact_texts(column: pd.Series) -> list[str | None]:
-    """Return cells as the text in the file, or None for empty cells."""
     cells = text_cells(column)
     if cells is None:
         return [None if lost else exact(value) for value, lost in zip(column, column.isna())]
@@ -999,7 +994,7 @@ def _exact_texts(column: pd.Series) -> list[str | None]:
 
 
 def documents(folder: Path) -> pd.DataFrame:
-    """Read the text files of a folder as a table; their relative paths are the names."""
+    """Read the text files in a folder as a table of relative paths and texts."""
     import pandas as pd
 
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())

@@ -1,4 +1,4 @@
-"""Read data sets that have a card, check them against the card, and write them as feature stores."""
+"""Conversion of public data sets to feature stores. A card describes the files and the contents of a data set."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
 
 log = logging.getLogger("dmo")
-_LARGEST = 1 << 30  # Maximum size of a download in bytes, about 30 times the largest file of a card.
-_LONGEST = 3600.0  # Maximum time of a download in seconds.
+_LARGEST = 1 << 30  # Maximum size of a download in bytes, about 30 times the size of the largest file of a card.
+_LONGEST = 3600.0  # Maximum duration of a download in seconds.
 
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
-    """Return the path of each file of a card in a folder, by file name."""
-    # Files are also found without the subfolder in their name, or decompressed. With `download`, missing files that
-    # have a URL are downloaded. The FileNotFoundError lists every missing file with its source.
+    """Return the paths of files in a folder by name; raise FileNotFoundError if a file is missing."""
+    # A file is also found if it is decompressed, or if it is not in the subfolder that is part of its name. If
+    # `download` is True, missing files are downloaded if the card contains their URL.
     found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
     missing, reason = [file for file in files if file.name not in found], ""
     while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
@@ -63,12 +63,12 @@ def _place(folder: str | os.PathLike[str], file: File) -> Path | None:
 
 
 def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
-    """Download a file of a card into a folder; the file appears there after its checksum was verified.
+    """Download a file of a card, and move it into a folder after its checksum was verified.
 
-    Raises OSError if the download fails, and DataError if the checksum differs from the card.
+    Raise OSError if the download fails, and DataError if the checksum differs from the card.
     """
     try:
-        import pooch  # This package is optional.
+        import pooch  # pooch is an optional dependency
     except ImportError:
         raise UserError("downloads need pooch; install dmo-learn[fetch], or download the files yourself") from None
     pooch.get_logger().setLevel("WARNING")
@@ -88,8 +88,8 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
 
     os.makedirs(folder, exist_ok=True)
     try:
-        # Download in a thread because the timeout of a connection restarts with every byte. A server that sends its
-        # header byte by byte would therefore keep the call waiting forever, without any call of `_Bounded`.
+        # Download in a thread, because the timeout of a connection restarts with every byte. Otherwise, a server that
+        # sends its header very slowly would make this function wait forever.
         with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
             Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
             os.replace(answer.result(_LONGEST), target)
@@ -97,16 +97,16 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     except OSError as error:
         if answer.done():
             raise
-        counted.seen = _LARGEST  # The next bytes exceed the limit, which ends the thread.
+        counted.seen = _LARGEST  # The next bytes exceed the maximum size of a download, which ends the thread.
         raise OSError(f"the download did not finish within {_LONGEST:g} s") from error
-    except ValueError as error:  # pooch reports wrong checksums as ValueError.
+    except ValueError as error:  # pooch raises ValueError if the checksum is wrong.
         raise DataError(
             f"{card.name}: the SHA-256 of {file.url} differs from the card; the download was discarded"
         ) from error
 
 
 class _Bounded:
-    """Progress bar for pooch that raises OSError after `_LARGEST` bytes, because a server may send without end."""
+    """Progress bar for pooch that raises OSError if a download exceeds the maximum size."""
 
     seen, total = 0, 0
 
@@ -123,7 +123,7 @@ class _Bounded:
 
 
 def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Samples:
-    """Read the views, labels and names of a data set from its files as its card describes, without checks."""
+    """Read the views, the labels and the names of a data set from the files that its card describes."""
 
     def open_files(name: str, files: Files, columns: Sequence[str] | int | None = None) -> Table:
         return open_table(name, {split: _placed(spec, paths) for split, spec in by_split(files).items()}, columns)
@@ -155,13 +155,12 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
 
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
-    """Replace the file name in "PATH::ARRAY" of a card by the path of the file."""
+    """Replace the name of a file in a card, such as "NAME::ARRAY", by the path of the file."""
     name, array = split_name(spec)
     return f"{paths[name]}" if array is None else f"{paths[name]}::{array}"
 
 
 def _array(spec: str) -> np.ndarray:
-    """Read a one-dimensional array of an .npz archive."""
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:
@@ -174,7 +173,7 @@ def _texts(spec: str) -> list[str]:
 
 
 def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None) -> np.ndarray:
-    """Return the row indices that sort a view as the samples; raise DataError if the labels of `match` differ."""
+    """Return the row index of each sample in the files of a view; raise DataError if the labels of the rows differ."""
     parts = [_array(_placed(spec, paths)) for spec in by_split(view.order or {}).values()]
     if view.match is None or labels is None:
         return np.concatenate(parts)
@@ -188,7 +187,7 @@ def _order(view: ViewCard, paths: Mapping[str, Path], labels: np.ndarray | None)
 
 
 def _match(found: np.ndarray, chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Sort the row indices `chosen` so that these rows of `found` equal `wanted`; equal rows keep their order."""
+    """Permute the row indices `chosen` such that the rows of `found` with these indices equal the rows of `wanted`."""
     by_found = chosen[np.lexsort(found[chosen].T[::-1])]
     order = np.empty(len(wanted), dtype=np.intp)
     order[np.lexsort(wanted.T[::-1])] = by_found
@@ -206,28 +205,30 @@ def ingest(
     block: int | None = None,
     overwrite: bool = False,
 ) -> FeatureStore:
-    """Read a data set that has a card, check it against the card, and write it as a feature store.
+    """Convert a public data set to a feature store, and check its contents.
 
-    If a run was interrupted, the same call resumes it and writes only the missing blocks.
+    If the conversion is interrupted, the same call resumes it and writes only the missing blocks.
 
     Parameters
     ----------
     name : str or path-like
-        Key of `CARDS`, path of another card that ends in .toml, or "files".
+        Name of a data set in `CARDS`, path of another card that ends in .toml, or "files".
     source : path-like
-        Folder of the data set. With the name "files", a JSON file with the arguments of `ingest_files`; its paths are
-        relative to the folder of that file.
+        Folder that contains the files of the data set. If `name` is "files", path of a JSON file with the arguments of
+        `ingest_files`, see `read_description`.
     store : path-like
         Path or URL of the new store.
     views : sequence of str, default=None
-        Names of the views to read. None reads all views that are not optional.
+        Names of the views to read. None selects all views that are not optional.
     checksums : bool, default=True
-        Whether to compare the SHA-256 of the files with the card. Shapes, label counts and sums are always compared.
+        Whether to compare the SHA-256 hashes of the files with the card. The shapes and sums of the views and labels
+        are always compared.
     fetch : bool, default=False
-        Whether to download missing files whose URL is in the card. The SHA-256 of downloads is always compared.
+        Whether to download missing files for which the card contains a URL. The checksums of downloads are always
+        verified.
     block : int, default=None
-        Rows per block; one block of a view is in memory at a time. By default 1024, or 4096 if a block of that size has
-        at most 4 MiB in every view.
+        Number of rows per block. One block of a view is in memory at a time. The default is 4096 if such a block needs
+        at most 4 MiB in every view, otherwise 1024.
     overwrite : bool, default=False
         Whether to replace an existing store.
 
@@ -239,13 +240,13 @@ def ingest(
     Raises
     ------
     FileNotFoundError
-        If files are missing; the message lists all of them with their sources.
+        If files are missing. The message lists all missing files with their sources.
     DataError
-        If a file is damaged or differs from the card. No readable store is left.
+        If a file is damaged or differs from the card.
     UserError
-        If the name or a view is unknown.
+        If the name of the data set or of a view is unknown.
     StoreError
-        If `store` cannot be written.
+        If the store cannot be written.
 
     Examples
     --------
@@ -284,7 +285,7 @@ def ingest(
 
 
 def checked(card: Card, samples: Samples) -> Samples:
-    """Add the split of the card to samples; raise DataError if a shape or a sum of labels differs from the card."""
+    """Add the splits in the card to samples; raise DataError if a shape or a sum of labels differs from the card."""
     n, labels = card.n_samples, samples.labels
     for view in card.choose(list(samples.views)):
         found = tuple(samples.views[view.name].shape)
@@ -312,7 +313,7 @@ def checked(card: Card, samples: Samples) -> Samples:
 
 
 def _digests(card: Card, paths: Mapping[str, Path], compare: bool) -> dict[str, str]:
-    """Compute the SHA-256 of each file; raise DataError for the first file that differs from the card."""
+    """Compute the SHA-256 hash of each file; if `compare` is True, raise DataError if a hash differs from the card."""
     expected = {file.name: file for file in card.files}
     digests = {}
     with stage("check the files", len(paths)) as advance:

@@ -1,7 +1,7 @@
-"""Samples with views, column names, labels, ids and a split, in memory or as row sources; write them as feature stores.
+"""Samples with their views, labels, names and splits, and conversion of samples to feature stores.
 
-Documents become tf-idf rows by means of scikit-learn. The vocabulary is learned here because this needs memory only for
-one number per word, while `TfidfVectorizer.fit` keeps the word counts of all documents until the end.
+Documents are converted to tf-idf features with scikit-learn. This module learns the vocabulary without
+`TfidfVectorizer.fit`, which keeps the word counts of all documents in memory. Here, only one number per word is kept.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 from dmo.stores.features import SourceStore
 
-_NARROW, _LARGEST = 4096, 1 << 22  # Rows per block if a block of each view has at most `_LARGEST` bytes.
+_NARROW, _LARGEST = 4096, 1 << 22  # Number of rows in a large block of a store, and its maximum number of bytes.
 _BLOCK = 4096
 _SLAB = 1 << 28
-"""Maximum size in bytes of chunks or row groups whose rows are read in place."""
+"""Maximum size in bytes of the chunks or row groups of a file that is read in place instead of copied to a store."""
 log = logging.getLogger("dmo")
 Stemmer = Literal["porter"]
 
 
 def _tfidf(**given: Any) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer  # Stores without text do not need scikit-learn.
+    from sklearn.feature_extraction.text import TfidfVectorizer  # only documents need scikit-learn
 
     return TfidfVectorizer(**given)
 
 
 @cache
 def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
-    """Return a function that splits text into lower-case words of at least two ASCII letters, in order.
+    """Return a function that splits text into lower-case words of at least two ASCII letters.
 
-    English stop words are removed. With `stemmer`, the function returns the stems of the words.
+    The function removes English stop words, and it returns the stems of the words if a stemmer is given.
     """
     words: Callable[[str], list[str]] = _tfidf(stop_words="english", token_pattern=r"[a-z][a-z]+").build_analyzer()
     if stemmer is None:
@@ -63,18 +63,15 @@ def analyzer(stemmer: Stemmer | None = None) -> Callable[[str], list[str]]:
 
 @dataclass(frozen=True)
 class TextVocabulary:
-    """Words that become columns, and their inverse document frequencies.
+    """Vocabulary of a tf-idf representation: its sorted words and their inverse document frequencies."""
 
-    idf (d,)
-    """
-
-    words: list[str]  # The d words, sorted.
+    words: list[str]
     idf: np.ndarray
-    stemmer: Stemmer | None = None  # Stemmer applied before words are counted; None keeps the words.
+    stemmer: Stemmer | None = None  # Stemmer that is applied to the words of a document, or None.
 
     @classmethod
     def learn(cls, texts: Iterable[str], min_documents: int = 1, stemmer: Stemmer | None = None) -> TextVocabulary:
-        """Learn the words that occur in at least `min_documents` documents in one pass, with only words in memory."""
+        """Learn the words that occur in at least `min_documents` documents, in one pass over the documents."""
         frequency: Counter[str] = Counter()
         n, analyze = 0, analyzer(stemmer)
         for text in texts:
@@ -93,31 +90,28 @@ class TextVocabulary:
         return vectorizer
 
     def rows(self, texts: Iterable[str]) -> scipy.sparse.csr_array:
-        """Compute the tf-idf rows of documents; words outside the vocabulary are ignored.
-
-        -> (m, d)
-        """
+        """Compute the tf-idf features of m documents as a matrix of shape (m, d)."""
         texts = list(texts)
-        if not texts:  # scikit-learn rejects an empty list of documents.
+        if not texts:  # scikit-learn raises an error for an empty list of documents.
             return scipy.sparse.csr_array((0, len(self.words)), dtype=np.float32)
         return scipy.sparse.csr_array(self._fitted.transform(texts), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Views, labels and names of a set of samples, for estimators and feature stores.
+    """Samples with the features of one or more views, labels, names and splits.
 
     Parameters
     ----------
-    views : dict of str to ndarray, csr_array or row source of shape (n, d)
-        Rows by view. Missing values are NaN; a row of NaN is a sample that is missing in the view.
+    views : dict of str to array-like of shape (n, d)
+        Feature matrix of each view, which may also be sparse or read from files. Missing values are NaN. A row of NaN
+        means that the sample is missing in the view.
     labels : ndarray or csr_array of shape (n, L), or None, default=None
-        Labels 0 and 1, or regression targets if `real`. Unknown labels are NaN. The readers of files return CSR if it
-        needs less memory.
+        Label indicators of 0 and 1, or regression targets if `real` is True. Unknown labels are NaN.
     label_names : list of str or None, default=None
         Names of the L labels.
     feature_names : dict of str to list of str, default={}
-        Names of the d columns, by view.
+        Names of the features of each view.
     ids : list of str or None, default=None
         Ids of the n samples.
     split : ndarray of shape (n,), str, or None, default=None
@@ -125,13 +119,13 @@ class Samples:
     real : bool, default=False
         Whether the labels are regression targets.
     vocabularies : dict of str to TextVocabulary, default={}
-        Words and their weights, for views computed from documents.
+        Vocabularies of the views that contain tf-idf features of documents.
     notes : list of str, default=[]
-        Messages about how the data were interpreted, in sentences.
+        Messages about decisions that were made when the data were read.
     classes : bool, default=False
-        Whether the labels are classes, one per sample.
+        Whether the labels are a multiclass target with one class per sample.
     attributes : dict of str to object, default={}
-        JSON values to save in the feature store.
+        JSON dictionary that is saved in a feature store of the samples.
     sources : dict of str to Source, default={}
         Files of the views that are not in memory.
 
@@ -160,7 +154,7 @@ class Samples:
 
     @property
     def y(self) -> Block | None:
-        """Target for estimators: the class names (n,) if each sample has a known class, otherwise `labels`."""
+        """Target for estimators: an array of n class names if the class of each sample is known, otherwise `labels`."""
         whole = self.classes and self.labels is not None and not np.isnan(self.labels.sum())
         return class_vector(self.labels, self.label_names) if whole else self.labels
 
@@ -171,12 +165,12 @@ class Samples:
 
     @property
     def train(self) -> Samples:
-        """Samples of the split "train", or all samples if there is no split."""
+        """Training samples: the samples in the split "train", or all samples if there are no splits."""
         return self if self.split is None else self.select("train")
 
     @property
     def test(self) -> Samples:
-        """Samples of the split "test"."""
+        """Test samples: the samples in the split "test"."""
         return self.select("test")
 
     def select(self, part: str) -> Samples:
@@ -190,12 +184,12 @@ class Samples:
         Returns
         -------
         Samples
-            Samples of the split.
+            Selected samples.
 
         Raises
         ------
         UserError
-            If no sample has this split.
+            If no sample is in this split.
         """
         known = [] if self.split is None else sorted(set(self.split.tolist()))
         if part not in known:
@@ -211,12 +205,12 @@ class Samples:
         Parameters
         ----------
         index : ndarray of int of shape (m,)
-            Row indices.
+            Row indices of the selected samples.
 
         Returns
         -------
         Samples
-            Selected samples, in the order of `index`.
+            Selected samples in the order of `index`.
         """
         return replace(
             self,
@@ -227,13 +221,13 @@ class Samples:
         )
 
     def missing(self) -> dict[str, dict[str, int]]:
-        """Count missing values.
+        """Count the missing values of each feature.
 
         Returns
         -------
         dict of str to dict of str to int
-            For each view, the number of missing values of each column with missing values. Samples for which all values
-            of the view are missing are not counted.
+            Number of missing values by view and name of the feature, for features with missing values. A sample for
+            which all values of a view are missing does not count.
         """
         found = {view: gaps_of(view, X) for view, X in self.views.items()}
         return {
@@ -255,31 +249,31 @@ class Samples:
         complete: Collection[str] = (),
         totals: Mapping[str, float] | None = None,
     ) -> FeatureStore:
-        """Write the samples as a feature store, block by block; skip blocks written by an earlier run.
+        """Write the samples to a feature store, except for blocks that an earlier run has already written.
 
-        If the data are rejected, the new store is removed. Blocks of an earlier run are kept as an unfinished store,
-        which readers do not open.
+        If the data are invalid, a new store is removed, and a store of an earlier run remains unfinished.
 
         Parameters
         ----------
         store : path-like
-            Path or URL of the new store.
+            Path or URL of the store.
         histograms : collection of str, default=()
             Names of the views that are histograms (counts).
         dtypes : mapping of str to str, default=None
-            Data type to store, by view. Other views keep their type.
+            Data types of some views in the store. By default, a view keeps its data type.
         block : int, default=None
-            Rows per block. By default 1024, or 4096 if a block of that size has at most 4 MiB in every view.
+            Number of rows per block. The default is 4096 if such a block needs at most 4 MiB in every view, otherwise
+            1024.
         overwrite : bool, default=False
             Whether to replace an existing store.
         provenance : Provenance, default=None
             Origin of the samples.
         present : mapping of str to ndarray of bool of shape (n,), default=None
-            Mask of the samples that are present in a view, by view. Rows of NaN are missing in addition.
+            Masks of the available samples of some views. A sample whose row contains only NaN is also missing.
         complete : collection of str, default=()
-            Names of views that are known to be complete. They are not searched for missing values.
+            Names of views that are known to have no missing values. These views are not searched for NaN.
         totals : mapping of str to float, default=None
-            Expected sum of all values, by view. None skips the check.
+            Expected sum of all values of each view, or None if the sums are not checked.
 
         Returns
         -------
@@ -289,9 +283,9 @@ class Samples:
         Raises
         ------
         DataError
-            If all values of a view are missing, values are infinite, or the sum of a view differs from its total.
+            If all values of a view are missing, if a value is infinite, or if the sum of a view is wrong.
         StoreError
-            If `store` cannot be written.
+            If the store cannot be written.
         """
         attributes, specs, has = self._described(histograms, dtypes or {}, present or {}, complete)
         narrow = all(_NARROW * spec.dimension * np.dtype(spec.dtype).itemsize <= _LARGEST for spec in specs.values())
@@ -323,7 +317,7 @@ class Samples:
         present: Mapping[str, np.ndarray] | None = None,
         complete: Collection[str] = (),
     ) -> tuple[dict[str, Any], dict[str, ViewSpec], dict[str, np.ndarray]]:
-        """Find missing values; return attributes and view specifications of a store, and masks of present samples."""
+        """Return the attributes and the view descriptions of a store, and the masks of the available samples."""
         attributes, has, gaps = dict(self.attributes), dict(present or {}), dict[str, dict[str, int]]()
         for view, X in self.views.items():
             found = None if view in complete else gaps_of(view, X)
@@ -348,12 +342,12 @@ class Samples:
         return attributes, specs, has
 
     def copy_reason(self) -> str | None:
-        """Return the reason why the views cannot be read in place.
+        """Return the reason why the samples have to be copied to a store.
 
         Returns
         -------
         str or None
-            The reason, or None if all views are dense numeric arrays in files whose rows can be read in any order.
+            Reason as a clause, or None if every view can be read from its files, in any order of the rows.
         """
         if self.split is not None:
             return "its split has to be stored"
@@ -382,12 +376,12 @@ class Samples:
         Returns
         -------
         FeatureStore
-            Store with views in files, and labels and names in memory.
+            Store that reads views from their files, and keeps labels and names in memory.
 
         Raises
         ------
         DataError
-            If all values of a view are missing or a view has infinite values.
+            If all values of a view are missing, or if a view contains infinite values.
         """
         attributes, specs, has = self._described()
         views = {
@@ -403,7 +397,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class SourceView(ByRows):
-    """View that is read from its files, with zeros for missing samples; each worker opens the files itself."""
+    """View that reads its rows from files, with zeros for missing samples. Each worker opens the files."""
 
     source: Rows
     files: Source
@@ -419,7 +413,7 @@ class SourceView(ByRows):
 
     @cached_property
     def contents(self) -> str:
-        """Digest of the names, sizes and modification times of the files."""
+        """Hash of the names, sizes and modification times of the files."""
         return self.files.digest()
 
     @property
@@ -429,12 +423,12 @@ class SourceView(ByRows):
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values, in the byte order of the machine."""
+        """Data type of the view in native byte order."""
         return np.dtype(self.source.dtype).newbyteorder("=")
 
     @property
     def ndim(self) -> int:
-        """Always 2."""
+        """Number of dimensions of the view, which is 2."""
         return 2
 
     def __getitem__(self, where: slice) -> Block:
@@ -444,7 +438,7 @@ class SourceView(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class ZeroedRows:
-    """Row source (n x d) that returns zeros for rows where the mask `present` (n) is False."""
+    """Array-like that replaces the rows of missing samples by zeros."""
 
     source: Rows
     present: np.ndarray
@@ -471,7 +465,7 @@ def _write_views(
     present: Mapping[str, np.ndarray],
     totals: Mapping[str, float] | None,
 ) -> None:
-    """Write the missing blocks of all views; if data are rejected, remove a store that this call started."""
+    """Write the missing blocks of all views. If the data are invalid, remove a store that this call created."""
     missing = set(writer.missing())
     fresh = len(missing) == len(views) * writer.n_blocks
     try:
@@ -492,10 +486,7 @@ def _write_views(
 def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
-    """Write the missing blocks of a view and return the sum of all values that were read.
-
-    With `whole`, all blocks are read for the sum, also those that exist in the store.
-    """
+    """Write the missing blocks of a view, and return the sum of its values, of all blocks if `whole` is True."""
     total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):
@@ -510,7 +501,7 @@ def _write_view(
 
 
 def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
-    """Convert floats to an integer `dtype`; raise DataError if a value is not an integer of that type."""
+    """Convert floats to an integer dtype; raise DataError if the conversion changes a value."""
     if dtype.kind not in "iu" or values.dtype.kind != "f":
         return values
     with np.errstate(invalid="ignore"):
@@ -524,25 +515,18 @@ def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
-    """Missing values of a view.
+    """Missing values of a view."""
 
-    cells (d,); present (n,)
-    """
-
-    cells: np.ndarray  # (d,): Number of present samples whose value is missing, by column.
-    present: np.ndarray  # (n,): Mask of the samples with at least one value in the view.
+    cells: np.ndarray  # Number of missing values in each of the d columns, without the missing samples.
+    present: np.ndarray  # Mask of the n samples that is False for missing samples, for which all values are missing.
 
     def by_name(self, names: Sequence[str] | None) -> dict[str, int]:
-        """Return the number of missing values of each column that has some, by column name."""
         where = np.flatnonzero(self.cells).tolist()
         return {str(j) if names is None else names[j]: int(self.cells[j]) for j in where}
 
 
 def gaps_of(view: str, source: Rows) -> Gaps | None:
-    """Find the missing values (NaN) of a view; return None if it has none, and raise DataError if a value is infinite.
-
-    source (n, d)
-    """
+    """Find the missing values (NaN) of a view; return None if no values are missing."""
     n, d = source.shape
     if np.dtype(source.dtype).kind != "f":
         return None
@@ -575,13 +559,12 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
 
 
 def _is_finite(block: Block) -> bool:
-    """Return whether the sum of all values is finite; the result is also False if the sum overflows."""
+    """Return whether the sum of all values is finite, which proves that all values are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite((block.data if scipy.sparse.issparse(block) else block).sum()))
 
 
 def _missing(block: np.ndarray | scipy.sparse.csr_array) -> np.ndarray | None:
-    """Return the mask of NaN in a block, or None if it has no NaN."""
     if _is_finite(block) or (scipy.sparse.issparse(block) and not np.isnan(block.data).any()):
         return None
     gap = np.isnan(dense(block))

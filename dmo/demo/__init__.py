@@ -1,1 +1,1 @@
-"""Data included in dmo: handwritten digits."""
+"""Example data set of handwritten digits."""

@@ -1,4 +1,4 @@
-"""Demo data: the handwritten digits included in scikit-learn, as four views and fourteen labels."""
+"""Handwritten digits of scikit-learn as an example data set with four views and fourteen labels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LABEL_NAMES = (
     *("even", "below five", "has a loop", "straight strokes"),
 )
 _ATTRIBUTES = ((0, 2, 4, 6, 8), (0, 1, 2, 3, 4), (0, 6, 8, 9), (1, 4, 7))
-"""Digits that have each of the last four labels; "straight strokes" are digits drawn without a curve."""
+"""Digits that have each of the last four labels. A digit with "straight strokes" is drawn without a curve."""
 N_TRAIN = 1200
 DIGITS = "digits"
-"""Name of the data set in the attributes of its store."""
+"""Name of the data set in the attributes of its feature store."""
 
 
 class Digits(NamedTuple):
-    """Handwritten digits: four views, labels, and the 8 x 8 images for display."""
+    """Four views of handwritten digits, their labels, and the images of 8 x 8 pixels."""
 
     views: dict[str, np.ndarray]
     Y: np.ndarray
@@ -32,24 +32,25 @@ class Digits(NamedTuple):
 
 @cache
 def _loaded() -> Any:
-    from sklearn.datasets import load_digits  # Import it lazily because the import needs half a second.
+    from sklearn.datasets import load_digits  # imported here because the import takes half a second
 
     return load_digits()
 
 
 def digit_image(name: str) -> np.ndarray:
-    """Return the 8 x 8 pixels (uint8, dark is 0) of a sample of `digits_samples` by its id."""
+    """Return the image of a sample by its id, as 8 x 8 pixels of type uint8 in which 0 is black."""
     return (255 * (1 - _loaded().images[int(name.rpartition(" ")[2])] / 16)).astype(np.uint8)
 
 
 def digits() -> Digits:
-    """Load the handwritten digits of scikit-learn, without network or files; every call returns the same arrays."""
-    # Views: "pixels" (64 gray values), "gradients" (128: weight of 8 orientations in 4 x 4 cells of 2 x 2 pixels),
-    # "fourier" (34: magnitudes of the two-dimensional Fourier transform, one per conjugate pair; invariant to cyclic
-    # shifts), "projections" (46: sums over rows, columns and the diagonals of both directions). The first 1200 rows are
-    # for training and the last 597 for testing. The file is sorted by writer, so this split is harder than a random
-    # split, and more similar to data of new writers (accuracy of the nearest neighbor on pixels: 96.5 % instead of
-    # 98.7 %).
+    """Load the handwritten digits of scikit-learn, and compute four views of them."""
+    # The view "pixels" contains 64 gray values. "gradients" contains 128 weights of 8 orientations in 4 x 4 cells of
+    # 2 x 2 pixels. "fourier" contains 34 magnitudes of the two-dimensional Fourier transform, which are invariant to
+    # cyclic shifts. "projections" contains 46 sums over rows, columns and diagonals in both directions.
+    #
+    # The first 1200 images are for training and the last 597 images for testing. The images are sorted by writer. This
+    # split is therefore harder than a random split, and more realistic for new writers: the accuracy of the nearest
+    # neighbor classifier on pixels is 96.5 % instead of 98.7 %.
     #
     # Source: test set of Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits (UCI).
     data = _loaded()
@@ -68,9 +69,9 @@ def digits() -> Digits:
 
 
 def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2) -> np.ndarray:
-    """Compute histograms of gradient orientation per cell, weighted by gradient length (Dalal, Triggs 2005; signed).
+    """Compute histograms of gradient orientations for n images of shape (n, h, w).
 
-    images (n, h, w) -> (n, h/cell * w/cell * orientations)
+    Each image is divided into cells (Dalal, Triggs 2005). Gradients are signed and weighted by their length.
     """
     n, height, width = images.shape
     down, across = np.gradient(images.astype(np.float64), axis=(1, 2))
@@ -87,14 +88,14 @@ def oriented_gradients(images: np.ndarray, orientations: int = 8, cell: int = 2)
 
 
 def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
-    """Compute magnitudes of the 2-D Fourier transform, one per conjugate pair, divided by the number of pixels.
+    """Compute the magnitudes of the two-dimensional Fourier transform for n images of shape (n, h, w).
 
-    images (n, h, w) -> (n, d)
+    The magnitudes are divided by the number of pixels. Only one of two conjugate coefficients is used.
     """
     height, width = images.shape[1:]
     spectrum = np.abs(np.fft.rfft2(images)) / (height * width)
     keep = np.ones(spectrum.shape[1:], dtype=bool)
-    # Columns that mirror themselves (frequency 0, and w/2 if w is even) contain every pair twice.
+    # The columns for frequency 0 and, if the width is even, for width / 2 contain both coefficients of each pair.
     keep[height // 2 + 1 :, 0] = False
     if width % 2 == 0:
         keep[height // 2 + 1 :, -1] = False
@@ -102,10 +103,7 @@ def fourier_magnitudes(images: np.ndarray) -> np.ndarray:
 
 
 def projections(images: np.ndarray) -> np.ndarray:
-    """Compute the sums over the rows, columns, diagonals and anti-diagonals of each image.
-
-    images (n, h, w)
-    """
+    """Compute the sums over the rows, columns, diagonals and anti-diagonals of n images of shape (n, h, w)."""
     n, height, width = images.shape
     row, column = np.indices((height, width)).reshape(2, -1)
     pixels = images.reshape(n, -1).astype(np.float64)
@@ -116,7 +114,7 @@ def projections(images: np.ndarray) -> np.ndarray:
 
 
 def digits_samples(n_train: int = N_TRAIN) -> Samples:
-    """Return the first training digits and all test digits, ready for a feature store."""
+    """Return the first `n_train` training digits and all test digits."""
     data = digits()
     rows = np.flatnonzero((np.arange(len(data.Y)) < n_train) | (data.split == "test"))
     attributes = {"dataset": DIGITS, "title": "Handwritten digits that ship inside scikit-learn"}

@@ -1,4 +1,7 @@
-"""Image descriptors of the annotation literature, and extraction of images into feature stores (extra `images`)."""
+"""Image descriptors from the literature on image annotation, and extraction of features from folders of images.
+
+This subpackage requires the optional dependencies `dmo-learn[images]`.
+"""
 
 import lazy_loader
 

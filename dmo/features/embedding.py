@@ -1,4 +1,4 @@
-"""Embeddings of images by an image model in an ONNX file, as an additional view (extra `onnx`)."""
+"""Embeddings of images, computed by an image model in an ONNX file. The model requires `dmo-learn[onnx]`."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ from dmo.hashing import file_digest
 
 VIEW = "onnx"
 LARGEST = 1 << 31
-"""Maximum size of a model file in bytes, which exceeds the limit of protocol buffers."""
+"""Maximum size of a model file in bytes. ONNX files cannot be larger, because they are protocol buffers."""
 SIDE = 224
-"""Input size of the model in pixels per side if the file does not specify it."""
+"""Side length of the input image in pixels if the model file does not specify it."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Channel means and standard deviations (red, green, blue) of ImageNet, on which most image models were trained."""
+"""Means and standard deviations of the red, green and blue channels in ImageNet, with which most models are trained."""
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """ONNX image model whose embeddings form an additional view.
+    """ONNX image model whose embeddings form an additional view. Use `Embedding.open` to open a model file.
 
-    An image is resized to a square, scaled to 0..1, and standardized by `mean` and `deviation` of its channels. The
-    model receives a float32 array of shape 1 x 3 x side x side, and its first output is flattened to a vector. Use
-    `Embedding.open` to open a file.
+    An image is resized to a square, scaled to values from 0 to 1, and standardized. The input of the model is a float32
+    array of shape (1, 3, side, side), and its first output is flattened.
 
     Parameters
     ----------
     path : str
-        Path of the file. The path in a loaded model or store is never opened: set `dmo.onnx` to the file.
+        Path of the model file. The path in a saved model or store is never opened; set `dmo.onnx` to the path instead.
     sha256 : str
-        SHA-256 of the file. A file with another hash raises an error.
+        SHA-256 hash of the file. A file with another hash raises an error.
     side : int
-        Input size in pixels per side.
+        Side length of the input image in pixels.
     dimension : int
-        Number of output values.
+        Number of values in an embedding.
     mean, deviation : tuple of float, default=values of ImageNet
-        Means and standard deviations of the red, green and blue channels in 0..1.
+        Means and standard deviations of the red, green and blue channels, whose values are between 0 and 1.
 
     Examples
     --------
@@ -63,17 +62,17 @@ class Embedding:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Embedding:
-        """Open a model file and determine its input and output sizes.
+        """Open a model file, and determine the sizes of its input and output.
 
         Parameters
         ----------
         path : path-like
-            Path of the file.
+            Path of the model file.
 
         Returns
         -------
         Embedding
-            The model with its input and output sizes.
+            Model with the sizes of its input and output.
 
         Raises
         ------
@@ -82,7 +81,7 @@ class Embedding:
         ImportError
             If onnxruntime is not installed.
         UserError
-            If the file is not an ONNX model with one input, an image with three channels.
+            If the file is not an ONNX model whose only input is a square image with three channels.
         """
         path = os.path.abspath(path)
         digest = file_digest(io.BytesIO(_content(path)))
@@ -100,13 +99,13 @@ class Embedding:
 
     @property
     def file(self) -> str:
-        """Path of the file to open; raises UserError if the path comes from a loaded model or store."""
+        """Path of the model file. The property raises UserError if the path comes from a saved model or store."""
         if isinstance(self.path, SavedLocation):
             raise self.path.refused("onnx", "as the setting dmo.onnx, such as DASK_DMO__ONNX=FILE before the command")
         return self.path
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
-        """Compute the embedding of an image (h x w x 3, uint8): float32."""
+        """Compute the float32 embedding of a uint8 image of shape (h, w, 3)."""
         cv2 = need_library("cv2")
         square = cv2.resize(image, (self.side, self.side), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         ready = (square - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
@@ -115,35 +114,35 @@ class Embedding:
         return np.asarray(found[0], dtype=np.float32).ravel()
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the model to JSON values.
+        """Convert the description of the model to a JSON dictionary.
 
         Returns
         -------
         dict of str to object
-            Values that `from_dict` accepts.
+            Parameters of the model by name.
         """
         path = self.path.text if isinstance(self.path, SavedLocation) else self.path
         return {**asdict(self), "path": path, "mean": list(self.mean), "deviation": list(self.deviation)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Embedding:
-        """Create a model from the values of `to_dict`.
+        """Create a model from a JSON dictionary.
 
         Parameters
         ----------
         given : mapping of str to object
-            The JSON values.
+            Dictionary that `to_dict` returned.
 
         Returns
         -------
         Embedding
-            The equal model.
+            Model with the same parameters.
         """
         return cls(**{**given, "mean": tuple(given["mean"]), "deviation": tuple(given["deviation"])})
 
 
 def _content(path: str) -> bytes:
-    """Read a model file. Reject pipes and devices, which a third party's recipe may name and which never end."""
+    """Read a model file; raise UserError for pipes and devices, because reading them may never end."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
         raise UserError(f"{path}: is not a regular file of at most {LARGEST} bytes; pass an ONNX model")
@@ -153,7 +152,7 @@ def _content(path: str) -> bytes:
 
 @lru_cache(maxsize=2)
 def _session(path: str, sha256: str) -> Any:
-    """Load a model with one thread per image; raise ValueError if the file is invalid or has another hash."""
+    """Load a model that uses one thread; raise UserError if the file is invalid or has another hash."""
     try:
         import onnxruntime
     except ImportError:
@@ -162,13 +161,14 @@ def _session(path: str, sha256: str) -> Any:
         ) from None
     content = _content(path)
     if file_digest(io.BytesIO(content)) != sha256:
-        raise UserError(f"{path}: is not the model that the rows were made with; restore that file, or extract again")
+        raise UserError(f"{path}: is not the model that computed the features; restore that file, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # Disable weights in external files, which the hash does not cover, by searching them where no file exists.
+    # Do not load weights from other files, because the hash of the model file does not cover them. Loading them fails
+    # if their folder is the null device.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
-        # A retry with the same provider would only print to standard output.
+        # Without a fallback, onnxruntime does not repeat a failed attempt and does not print to standard output.
         return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]

@@ -1,4 +1,4 @@
-"""Extraction of image folders into feature stores: by blocks in threads, resumable, with recipe and vocabularies."""
+"""Extraction of features from folders of images to feature stores."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from dmo.progress import stage
 from dmo.stores.models import load_attached
 
 PART = "images"
-"""Name under which a store or model contains the recipe and the vocabularies of its images."""
+"""Name of the recipe and the vocabularies in a feature store or a model."""
 _AGAIN = "create the store again with dmo extract, then fit again"
 BLOCK = 256
-_TASK = 64  # images per task that only reads them
+_TASK = 64  # number of images in a task that reads images without computing features
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
-"""Maximum numbers of training images and of local descriptors of each kind from which a vocabulary is learned."""
+"""Maximum numbers of training images and of local descriptors from which a vocabulary is learned."""
 Unreadable = Literal["skip", "refuse"]
 GROWN = ".grown"
-"""Suffix of the folder next to a store in which a larger store is created."""
+"""Suffix of the path at which a larger copy of a store is created when images are appended."""
 T = TypeVar("T")
 Failures = dict[str, str]
-"""Reason why each unreadable image cannot be read."""
+"""Reasons why images cannot be read, by name of the image."""
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """A recipe with its vocabularies, which always computes the same rows from an image.
+    """Recipe with learned vocabularies, which computes the features of images.
 
     Parameters
     ----------
     recipe : Recipe
-        Views, and how images are read.
+        Names of the views, and parameters for reading images.
     vocabularies : mapping of str to Vocabulary
-        Visual words of each local descriptor that the recipe needs.
+        Vocabulary of visual words for each local descriptor of the recipe.
 
     Examples
     --------
@@ -68,24 +68,24 @@ class Extractor:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of recipe and vocabularies; equal hashes mean equal rows for the same image."""
+        """Hash of the recipe and the vocabularies. Extractors with the same hash compute equal features."""
         return self.recipe.fingerprint(self.vocabularies)
 
     def specs(self) -> dict[str, stores.ViewSpec]:
-        """Return the specifications of the views for a feature store.
+        """Return the descriptions of the views that a feature store requires.
 
         Returns
         -------
         dict of str to ViewSpec
-            Specifications by view.
+            Description of each view by name.
 
         Raises
         ------
         UserError
-            If the recipe of a loaded model or store needs an ONNX file and the setting `dmo.onnx` is missing.
+            If the recipe comes from a saved model or store and needs an ONNX file, but `dmo.onnx` is not set.
         """
         if self.recipe.onnx is not None:
-            _ = Embedding.from_dict(self.recipe.onnx).file  # Fail before a store is created.
+            _ = Embedding.from_dict(self.recipe.onnx).file  # Raise an error now, before a store is created.
         views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
             view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
@@ -93,17 +93,17 @@ class Extractor:
         }
 
     def describe(self, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-        """Compute all views of an image file.
+        """Compute the features of an image file.
 
         Parameters
         ----------
         path : path-like
-            Path of the file.
+            Path of the image file.
 
         Returns
         -------
         dict of str to ndarray of shape (d,), float32
-            Rows by view.
+            Feature vector of each view.
 
         Raises
         ------
@@ -114,21 +114,21 @@ class Extractor:
         return self.recipe.describe(image, self.vocabularies)
 
     def rows(self, paths: Sequence[Path], threads: int | None = None) -> tuple[dict[str, np.ndarray], dict[int, str]]:
-        """Compute the rows of all readable images.
+        """Compute the features of several images, except for images that cannot be read.
 
         Parameters
         ----------
         paths : sequence of Path
             Paths of the image files.
         threads : int, default=None
-            Number of images processed in parallel. None uses all cores.
+            Number of images that are processed in parallel. None uses all cores.
 
         Returns
         -------
         views : dict of str to ndarray of shape (m, d), float32
-            Rows of the m readable images, in order.
+            Features of the m readable images in the order of `paths`.
         failures : dict of int to str
-            Reasons by indices in `paths` of the images that cannot be read.
+            Reasons why images cannot be read, by index in `paths`.
         """
         described, failures = _try_each(self.describe, paths, threads, lambda _: None)
         good = [rows for rows in described if rows is not None]
@@ -140,20 +140,20 @@ class Extractor:
         return views, failures
 
     def parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return recipe and vocabularies in the form attached to a model under the name `PART`.
+        """Return the recipe and the vocabularies in the form in which a model stores them.
 
         Returns
         -------
         arrays : dict of str to ndarray
-            Centers of the vocabularies.
+            Cluster centers of each vocabulary.
         meta : dict of str to object
-            Recipe and fingerprint as JSON values.
+            Recipe and fingerprint as a JSON dictionary.
         """
         arrays = {name: vocabulary.centers for name, vocabulary in self.vocabularies.items()}
         return arrays, {"recipe": self.recipe.to_dict(), "fingerprint": self.fingerprint}
 
     def save(self, store: str) -> None:
-        """Save recipe and vocabularies in a feature store.
+        """Save the recipe and the vocabularies in a feature store.
 
         Parameters
         ----------
@@ -164,9 +164,7 @@ class Extractor:
 
     @classmethod
     def load(cls, path: str) -> Extractor:
-        """Load the extractor of a feature store of images, or of a model fitted on one.
-
-        The hash in the provenance of the store or model verifies it.
+        """Load the extractor of a feature store, or of a model that was fitted on this store.
 
         Parameters
         ----------
@@ -176,12 +174,12 @@ class Extractor:
         Returns
         -------
         Extractor
-            Extractor that computed the rows.
+            Extractor that computed the features in the store.
 
         Raises
         ------
         StoreError
-            If the extractor is missing or has another hash.
+            If the extractor is missing, or if its hash differs from the hash in the provenance.
         """
         described = stores.describe(path)
         of_model, origin = described["kind"] == "model", described["provenance"]
@@ -210,28 +208,28 @@ class Extractor:
                 recipe = replace(recipe, onnx={**recipe.onnx, "path": _own_onnx(recipe.onnx["path"])})
             found = cls(recipe, {name: Vocabulary.checked(arrays[name]) for name in recipe.local})
             for name, vocabulary in found.vocabularies.items():
-                width = 128 if name.endswith("sift") else 36  # sizes of the descriptors of `SourceImage.local`
+                width = 128 if name.endswith("sift") else 36  # dimensions of SIFT and hue descriptors
                 if vocabulary.centers.shape[1] != width:
                     raise UserError(f"its words of {name} have {vocabulary.centers.shape[1]} numbers, expected {width}")
         except (KeyError, ValueError) as error:
             raise stores.StoreError(f"{path}: its image recipe is invalid ({error}); {_AGAIN}") from error
         if not found.fingerprint == meta["fingerprint"] == fingerprint:
-            raise stores.StoreError(f"{path}: its recipe and vocabularies are not those it was made with; {_AGAIN}")
+            raise stores.StoreError(f"{path}: its recipe and vocabularies have changed since it was created; {_AGAIN}")
         return found
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """Result of `extract`.
+    """Result of `extract` and `append_images`.
 
     Attributes
     ----------
     store : FeatureStore
-        Feature store with the rows of the images.
+        Feature store of the images.
     unreadable : dict of str to str
-        Reason why each unreadable image cannot be read.
+        Reasons why images cannot be read, by name of the image.
     resumed : int
-        Number of blocks that existed before the run.
+        Number of blocks that were not computed again, because an earlier run had written them.
 
     Examples
     --------
@@ -258,10 +256,11 @@ def extract(
     block: int = BLOCK,
     overwrite: bool = False,
 ) -> Extraction:
-    """Compute the rows of the images in a folder and write a feature store.
+    """Compute the features of the images in a folder, and write them to a feature store.
 
-    If there is a current cluster, its workers compute the rows; they need the images at the same path as the client.
-    Rows are float32 and identical on every machine. An interrupted run resumes with the missing blocks.
+    The workers of the current cluster compute the features if there is a cluster. All workers need access to the images
+    at the same path as the client. The features are float32 and identical on every machine. An interrupted run resumes
+    with the missing blocks.
 
     Parameters
     ----------
@@ -270,28 +269,28 @@ def extract(
     store : path-like
         Path or URL of the new store.
     recipe : Recipe or Extractor
-        Views. An Extractor includes its vocabularies; for a Recipe, they are learned on the split "train", or on all
-        images without a split.
+        Views to compute. The vocabularies of a Recipe are learned from the training images, or from all images if there
+        is no split "train". An Extractor contains its vocabularies.
     unreadable : {"skip", "refuse"}, default="skip"
         Whether to skip images that cannot be read, or to raise an error.
     threads : int, default=None
-        Number of images processed in parallel in the client. None uses all cores.
+        Number of images that the client processes in parallel. None uses all cores.
     block : int, default=256
-        Images per block, which is a task on a cluster.
+        Number of images per block. On a cluster, each block is a task.
     overwrite : bool, default=False
         Whether to replace an existing store.
 
     Returns
     -------
     Extraction
-        The finished store and the images that could not be read.
+        Finished store, and the images that could not be read.
 
     Raises
     ------
     UserError
-        If no image is readable, or `unreadable` is "refuse" and files are unreadable; the message lists them.
+        If no image can be read, or if an image cannot be read and `unreadable` is "refuse".
     StoreError
-        If `store` cannot be written, or another process writes it.
+        If the store cannot be written, or if another process is writing it.
 
     Examples
     --------
@@ -305,7 +304,7 @@ def extract(
     """
     path, given = os.fspath(store), recipe if isinstance(recipe, Recipe) else recipe.recipe
     with stores.reserve(path):
-        # Use an absolute path because workers may run in another folder.
+        # Workers may run in another working directory, so the path must be absolute.
         listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))
         contents, failures = read_contents("check images", listing, given, threads)
         refuse_unreadable(failures, len(listing.ids), unreadable)
@@ -327,35 +326,37 @@ def append_images(
     unreadable: Unreadable = "skip",
     threads: int | None = None,
 ) -> Extraction:
-    """Append the images of a folder that a feature store does not contain yet, with the same recipe.
+    """Append new images of a folder to a feature store.
 
-    Existing rows are copied and keep their indices. Labels and splits come from the listing. The larger store is
-    created next to the old one, which remains readable until it is replaced. An interrupted run resumes.
+    Existing rows keep their indices. The labels and splits of all images are read from the listing. The function
+    creates a larger store next to the existing store, which remains readable until the larger store replaces it. An
+    interrupted run resumes with the missing blocks.
 
     Parameters
     ----------
     listing : Listing
-        Images, including all images of the store.
+        Images of the store and new images, with their labels and splits.
     store : path-like
-        Local path of a complete feature store of images.
-    unreadable : {"skip", "refuse"}
+        Local path of a complete feature store that was created by `extract`.
+    unreadable : {"skip", "refuse"}, default="skip"
         Whether to skip new images that cannot be read, or to raise an error.
     threads : int, default=None
-        Number of images processed in parallel in the client. None uses all cores.
+        Number of images that the client processes in parallel. None uses all cores.
 
     Returns
     -------
     Extraction
-        The opened store and the new images that could not be read.
+        Larger store, and the new images that could not be read.
 
     Raises
     ------
     FileNotFoundError
         If the store does not exist.
     StoreError
-        If the store was not made from images, another process writes it, or `store` is a URL.
+        If the store was not created from images, if another process is writing it, or if `store` is a URL.
     UserError
-        If an image of the store is missing or has changed, or only the store or only the listing has labels or splits.
+        If an image of the store is missing or has changed, or if only one of the store and the listing has labels or
+        splits.
 
     Examples
     --------
@@ -376,7 +377,7 @@ def append_images(
     with stores.reserve(path):
         beside = path.rstrip("/") + GROWN
         if not stores.existing_store(path, "features") and stores.existing_store(beside, "features"):
-            stores.put_in_place(beside, path)  # An earlier run was interrupted during this step.
+            stores.put_in_place(beside, path)  # complete a replacement that was interrupted in an earlier run
         return _appended(listing, path, beside, unreadable, threads)
 
 
@@ -390,14 +391,16 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
     had, new = listing.keep(order[: old.n_samples]), listing.keep(order[old.n_samples :])
     contents, changed = read_contents("look at described images", had, None, threads)
     if changed or digest([contents[name] for name in had.ids]) != parameters["contents"]:
-        raise UserError(f"an image of {path} has changed since it was described; create it again with --overwrite")
+        raise UserError(
+            f"an image of {path} has changed since its features were computed; create the store again with --overwrite"
+        )
     more, failures = read_contents("check images", new, extractor.recipe, threads)
     refuse_unreadable(failures, len(new.ids), unreadable)
     listing = listing.keep([i for i in order if listing.ids[i] not in failures])
     if len(listing.ids) == old.n_samples:
         return Extraction(old, failures, -(-old.n_samples // old.block))
 
-    # A store with a single block may have a small block size; use at least the default.
+    # The block size of a store with a single block is its number of images. Use at least the default block size.
     block = old.block if old.block < old.n_samples else max(old.block, BLOCK)
 
     def describe(overwrite: bool) -> Extraction:
@@ -405,20 +408,20 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
 
     try:
         done = describe(overwrite=False)
-    except stores.StoreError:  # The unfinished store was started for other images.
+    except stores.StoreError:  # an earlier run was interrupted and appended other images
         done = describe(overwrite=True)
     stores.put_in_place(beside, path)
     return Extraction(stores.open_features(path), failures, done.resumed)
 
 
 def _in_order(listing: Listing, old: stores.FeatureStore) -> Sequence[int]:
-    """Return the listing's indices: first the images of the store in its order, then the others."""
+    """Return the indices of all images in the listing, with the images of the store in its order first."""
     place = {name: i for i, name in enumerate(listing.ids)}
     ids: Sequence[str] = old.sample_ids or []
     gone = [name for name in ids if name not in place]
     if gone:
         raise UserError(
-            f"{len(gone)} images of {old.url} are not among the images to describe, the first is {gone[0]}; restore "
+            f"{len(gone)} images of {old.url} are not among the listed images, the first is {gone[0]}; restore "
             "them, add them to the label file, or create the store again with --overwrite"
         )
     known = set(ids)
@@ -444,7 +447,7 @@ def describe_into(
     overwrite: bool,
     old: stores.FeatureStore | None = None,
 ) -> Extraction:
-    """Write the missing blocks of a store; `old` provides the rows of the first images."""
+    """Write the missing blocks of a store. The rows of images in the store `old` are copied from it."""
     with stage("begin the store", 1):
         folder = stores.relative_path(path, listing.folder)
         parameters = {
@@ -498,7 +501,7 @@ def _write_block(
     described, failures = _try_each(extractor.describe, paths, threads, advance)
     if failures:
         first = next(iter(failures.values()))
-        raise UserError(f"an image changed while it was described: {first}; run the same command again")
+        raise UserError(f"an image changed while its features were computed: {first}; run the same command again")
     index = where.start // writer.block
     for view in missing[index]:
         rows = [] if old is None or known.start == known.stop else list(old.views[view][known])
@@ -512,7 +515,7 @@ def by_blocks(
     folder: Path,
     threads: int | None,
 ) -> Iterator[T]:
-    """Process blocks of images, either in the client or with one task per block on the current cluster's workers."""
+    """Process blocks of images in the client, or with one task per block on the current cluster."""
     if current_client() is None:
         with stage(name, sum(where.stop - where.start for where in blocks)) as advance:
             for where in blocks:
@@ -523,7 +526,7 @@ def by_blocks(
 
 
 def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
-    if not folder.is_dir():  # Without this check, every image would count as unreadable and be skipped.
+    if not folder.is_dir():  # otherwise, all images would be skipped as unreadable
         raise stores.StoreError(
             f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they "
             "were removed; mount their disk on every worker at the same path"
@@ -532,24 +535,25 @@ def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, nu
 
 
 def learn_vocabularies(listing: Listing, recipe: Recipe, threads: int | None = None) -> dict[str, Vocabulary]:
-    """Learn the vocabularies that a recipe needs from the training images of a listing.
+    """Learn the vocabularies of visual words that a recipe needs.
 
-    Without a split, all images are training images. At most `SAMPLE_IMAGES` images and `SAMPLE_DESCRIPTORS` descriptors
-    of each kind are used. The vocabularies do not depend on the number of threads.
+    The vocabularies are learned from a random sample of at most 1000 training images and about 120 000 local
+    descriptors of each kind. If there is no split "train", all images are training images. The result does not depend
+    on the number of threads.
 
     Parameters
     ----------
     listing : Listing
-        The images.
+        Images with their splits.
     recipe : Recipe
-        Recipe with the views.
+        Recipe whose views count visual words.
     threads : int, default=None
-        Number of images read in parallel. None uses all cores.
+        Number of images that are processed in parallel. None uses all cores.
 
     Returns
     -------
     dict of str to Vocabulary
-        Vocabularies by local descriptor.
+        Vocabulary of each local descriptor.
 
     Examples
     --------
@@ -592,7 +596,7 @@ def _sampled(
     threads: int | None,
     advance: Callable[[int], None],
 ) -> list[dict[str, np.ndarray]]:
-    """Sample at most `count` descriptors of each kind from every image in a block of `picked`."""
+    """Sample at most `count` local descriptors of each kind from every image in a block of the picked images."""
 
     def sample(i: int) -> dict[str, np.ndarray]:
         image = SourceImage(read_image(listing.path(i), recipe.side, recipe.max_pixels))
@@ -615,7 +619,7 @@ def _sampled(
 def read_contents(
     name: str, listing: Listing, recipe: Recipe | None, threads: int | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Compute content hashes of images by blocks; return them and the reasons for unreadable images."""
+    """Return the hash of each image file, and the reasons why images cannot be read."""
     contents: dict[str, str] = {}
     failures: Failures = {}
     blocks = row_blocks(len(listing.ids), _TASK)
@@ -639,7 +643,6 @@ def _read(
 
 
 def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) -> None:
-    """Raise UserError if some of the `count` images cannot be read and `unreadable` is "refuse"."""
     if failures and unreadable == "refuse":
         first = next(iter(failures.values()))
         raise UserError(
@@ -649,15 +652,15 @@ def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) ->
 
 
 def _own_onnx(named: str) -> str | SavedLocation:
-    """Return the file of the setting `dmo.onnx`, otherwise the path in a loaded recipe, which is never opened."""
-    import dask.config  # Import here because most recipes need no ONNX file.
+    """Return the path in the setting `dmo.onnx`, or the path in a saved recipe as a location that is never opened."""
+    import dask.config  # imported here because most recipes do not need an ONNX file
 
     given = dask.config.get("dmo.onnx", None)
     return SavedLocation(named) if given is None else os.path.abspath(given)
 
 
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
-    """Return the extractor of an unfinished store with the same recipe, to keep its vocabularies, or None."""
+    """Return the extractor of an unfinished store with the same recipe, so that its vocabularies are kept, or None."""
     try:
         if overwrite or stores.describe(path)["complete"]:
             return None
@@ -670,7 +673,7 @@ def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
 def _try_each(
     work: Callable[[Path], T], paths: Sequence[Path], threads: int | None, advance: Callable[[int], None]
 ) -> tuple[list[T | None], dict[int, str]]:
-    """Call `work` on every path in threads; return results and the reasons of UnreadableImage errors."""
+    """Call `work` for every path in threads; return the results, and the messages of UnreadableImage by index."""
 
     def attempt(path: Path) -> tuple[T | None, str]:
         try:
@@ -690,14 +693,14 @@ def _try_each(
 
 
 def _map(work: Callable[[Any], T], items: Sequence[Any], threads: int | None) -> Iterator[T]:
-    """Call `work` on the items in threads and yield results in order."""
+    """Call `work` for every item in threads, and yield the results in the order of the items."""
     with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="dmo-images") as pool:
         yield from pool.map(work, items)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit OpenCV and BLAS to one thread per call because images are processed in parallel."""
+    """Limit OpenCV and BLAS to one thread within a `with` block in which images are processed in parallel."""
     cv2 = need_library("cv2")
     before = cv2.getNumThreads()
     cv2.setNumThreads(1)

@@ -1,4 +1,4 @@
-"""Image files: search, labels and splits, and conversion to upright 8-bit RGB arrays of bounded size."""
+"""Functions that find and read image files, and read their labels and splits."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dmo")
 SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
-"""File suffixes of images in lower case."""
+"""File extensions of images in lower case."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats that are decoded, whatever the suffix. For other formats, such as PostScript, Pillow may start programs."""
+"""Image formats that are decoded. To decode other formats, such as PostScript, Pillow may start other programs."""
 SIDE = 256
-"""Size in pixels to which the longer side of larger images is reduced."""
+"""Maximum length in pixels of the longer side of an image. Larger images are reduced."""
 LEAST = 32
-"""Size in pixels to which a shorter side is enlarged, because descriptors need a minimum size."""
+"""Minimum length in pixels of a side of an image. Descriptors need this size, so shorter sides are enlarged."""
 MAX_PIXELS = 80_000_000
-"""Maximum number of pixels of a file that is decoded. A larger file may be a decompression bomb."""
+"""Maximum number of pixels of an image file. A larger file may be a decompression bomb."""
 LONGEST, LARGEST = 65_535, 1 << 30
-"""Maximum side in pixels and file size in bytes. JPEG files have the same limit per side, and cameras do not exceed
-it."""
+"""Maximum length of a side in pixels, which is also the limit of JPEG files, and maximum file size in bytes."""
 CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
 NAMES = ("file", "image", "picture", "path", "sample")
-"""Accepted names of the first column in a label file."""
+"""Valid names of the first column of a label file, which contains the file names of the images."""
 FOLDERS = "folders"
 log = logging.getLogger("dmo")
 
 
 class UnreadableImage(UserError):
-    """Error for a file that is not an image, is damaged, or is too large to decode; contains file name and reason.
+    """Exception raised if a file is not an image, is damaged, or is too large to decode.
 
     Examples
     --------
@@ -65,7 +64,7 @@ class UnreadableImage(UserError):
 def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     """Find the images and all other files below a folder.
 
-    Hidden files and folders are listed as other files, without the contents of the folders.
+    Hidden files and hidden folders are other files. Hidden folders are not searched.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     Returns
     -------
     images, others : list of str
-        Sorted paths relative to the folder, separated by "/".
+        Sorted paths of the images and of the other files, relative to the folder.
 
     Raises
     ------
@@ -113,23 +112,23 @@ def find_images(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 def read_image(
     path: str | os.PathLike[str], side: int = SIDE, max_pixels: int = MAX_PIXELS, formats: Sequence[str] = FORMATS
 ) -> np.ndarray:
-    """Read an image file as 8-bit RGB.
+    """Read an image file as an 8-bit RGB image of limited size.
 
-    The image is rotated upright according to EXIF, and transparent pixels become white. Gray, palette, CMYK and 16-bit
-    images are converted. Only the first frame is read. An image whose longer side exceeds `side` is reduced to this
-    size, and sides below `LEAST` pixels are enlarged to it.
+    The image is rotated upright according to its EXIF data, transparent pixels become white, and gray, palette, CMYK
+    and 16-bit images are converted to RGB. An image whose longer side exceeds `side` is reduced to this size. Sides of
+    fewer than 32 pixels are enlarged to 32 pixels. Only the first frame of an animation is read.
 
     Parameters
     ----------
     path : path-like
-        Path of the file.
+        Path of the image file.
     side : int, default=256
         Maximum length of the longer side in pixels.
     max_pixels : int, default=80_000_000
-        Maximum number of pixels. A larger image is rejected after reading its header.
+        Maximum number of pixels. If the header of a file declares more pixels, the file is not decoded.
     formats : sequence of str, default=("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-        Pillow's names of the formats to decode. The format is detected from the content of the file, not from its name.
-        Add other formats only for trusted files: Pillow passes "EPS" to another program.
+        Formats that Pillow may decode. The format of a file is detected from its content. Add other formats only for
+        trusted files, because Pillow passes some formats, such as "EPS", to other programs.
 
     Returns
     -------
@@ -139,7 +138,7 @@ def read_image(
     Raises
     ------
     UnreadableImage
-        If the file cannot be read; contains the reason.
+        If the file cannot be read. The message contains the reason.
     ImportError
         If Pillow is not installed.
 
@@ -165,18 +164,18 @@ def read_image(
                 raise UnreadableImage(f"{path}: {pixels} pixels, at most {max_pixels} are decoded; raise max_pixels")
             if max(image.size) > LONGEST:
                 raise UnreadableImage(f"{path}: {image.width} x {image.height} pixels, the maximum side is {LONGEST}")
-            image.draft(None, (2 * side, 2 * side))  # Decode a JPEG file at a fraction of its size.
+            image.draft(None, (2 * side, 2 * side))  # decode a large JPEG file at reduced size, which is faster
             upright = ImageOps.exif_transpose(image)
             return np.asarray(_resized(_rgb(upright), side))
     except (UnreadableImage, MemoryError):
         raise
-    except Exception as error:  # Catch all errors because decoders raise undocumented ones for damaged files.
+    except Exception as error:  # decoders raise undocumented types of exceptions for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UnreadableImage(f"{path}: cannot be read as an image ({reason})") from error
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Reject all but regular files of bounded size before opening: a pipe never returns and a device may be endless."""
+    """Raise UnreadableImage unless the path is a regular file of limited size, which cannot block a reader."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -188,7 +187,6 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def image_digest(path: str | os.PathLike[str]) -> str:
-    """Compute a hash of a file's content."""
     check_file(path)
     try:
         with open(path, "rb") as file:
@@ -198,7 +196,7 @@ def image_digest(path: str | os.PathLike[str]) -> str:
 
 
 def _rgb(image: Image) -> Image:
-    """Convert an image of any mode to RGB: scale wide integers and floats to 0..255, blend transparency with white."""
+    """Convert an image of any mode to RGB, with white instead of transparent pixels."""
     from PIL import Image as images
 
     if image.mode.startswith(("I", "F")):
@@ -210,7 +208,7 @@ def _rgb(image: Image) -> Image:
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:
-    """Convert gray values to uint8. Floats up to 1 are fractions, other values are 8-bit or 16-bit numbers."""
+    """Convert gray values to uint8. Floats of at most 1 are interpreted as fractions of white."""
     if values.dtype.kind == "f":
         values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     top = float(values.max())
@@ -234,7 +232,7 @@ def _resized(image: Image, side: int) -> Image:
 
 
 def need_library(name: str) -> Any:
-    """Import a library of the extra `images`."""
+    """Import an optional library; raise ImportError with the command that installs it if it is missing."""
     import importlib
 
     try:
@@ -245,28 +243,28 @@ def need_library(name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Images of a folder, with their labels and splits.
+    """List of images in a folder, with their labels and splits.
 
     Parameters
     ----------
     folder : Path
-        Folder of the images.
+        Folder that contains the images.
     ids : list of str
         Paths of the n images relative to the folder.
     labels : ndarray of shape (n, L), default=None
-        0 and 1, or regression targets. NaN marks unknown values.
+        Label indicators of 0 and 1, or regression targets. Unknown labels are NaN.
     label_names : list of str, default=None
-        The L label names.
+        Names of the L labels.
     split : list of str, default=None
-        The n splits.
+        Name of the split of each image.
     unlisted : tuple of str, default=()
-        Images that are missing in the label file, and are therefore excluded.
+        Images that are excluded because the label file does not contain them.
     absent : tuple of str, default=()
         Names in the label file for which there is no image.
     others : tuple of str, default=()
-        Files that are not images.
+        Files in the folder that are not images.
     kind : {"labels", "classes", "targets"}, default="labels"
-        Type of the labels: 0 and 1, one class per image, or real numbers.
+        Kind of the labels: label indicators, one class per image, or regression targets.
 
     Examples
     --------
@@ -298,22 +296,22 @@ class Listing:
         Returns
         -------
         Path
-            Path of its file.
+            Path of the image file.
         """
         return self.folder / self.ids[i]
 
     def keep(self, rows: Sequence[int]) -> Listing:
-        """Return a listing with a subset of the images.
+        """Select images by index.
 
         Parameters
         ----------
         rows : sequence of int
-            Indices of the images.
+            Indices of the selected images.
 
         Returns
         -------
         Listing
-            Listing of these images.
+            List of the selected images.
         """
         return replace(
             self,
@@ -323,22 +321,22 @@ class Listing:
         )
 
     def with_test_share(self, share: float) -> Listing:
-        """Split the images into "train" and "test", depending only on their names.
+        """Split the images into "train" and "test" by a hash of their names.
 
         Parameters
         ----------
         share : float
-            Fraction of test images, in (0, 1).
+            Expected fraction of test images, between 0 and 1.
 
         Returns
         -------
         Listing
-            Listing with this split.
+            List of the images with the new split.
 
         Raises
         ------
         UserError
-            If the fraction is not between 0 and 1, or one of both splits would be empty.
+            If the fraction is not between 0 and 1, or if one of the splits would be empty.
         """
         if not 0 < share < 1:
             raise UserError(f"the test share is {share:g}; pass a number between 0 and 1, such as 0.1")
@@ -354,33 +352,35 @@ class Listing:
 def list_images(
     folder: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None, separator: str | None = None
 ) -> Listing:
-    r"""List the images below a folder, optionally with labels.
+    r"""List the images below a folder, and read their labels.
 
-    A CSV file has a header and a first column of file names relative to the folder. The labels follow in any form that
-    `dmo.datasets.read_samples` reads: a column of names separated by | ; or , or a column of classes, or columns of 0
-    and 1 or of regression targets. A column "split" is optional. A JSON file contains {"file": ["label", ...]}, or a
-    list of {"file": ..., "labels": [...], "split": ...}.
+    The first column of a CSV file must have the name "file", "image", "picture", "path" or "sample", and contains file
+    names relative to the folder. The other columns contain labels in any form that `dmo.datasets.read_samples`
+    supports, and an optional column "split". A JSON file contains a dictionary such as {"a.jpg": ["sky"]}, or a list of
+    dictionaries such as {"file": "a.jpg", "labels": ["sky"], "split": "train"}.
 
     Parameters
     ----------
     folder : path-like
-        Folder of the images.
+        Folder that contains the images.
     labels : path-like, default=None
-        A .csv or .json file, or "folders" for the names of an image's folders. With "folders", a first folder named
-        train, test, val or validation is the split, and labels are classes if every image is in exactly one other
-        folder. None reads no labels.
+        A .csv or .json file, or "folders" to use the names of the folders of an image as its labels. A top folder named
+        train, test, val or validation is then the split, and the labels are classes if every image is in exactly one
+        other folder. By default, no labels are read.
     separator : str, default=None
-        Separator between the labels of an image, as for `dmo.datasets.read_samples`.
+        Separator between the labels of an image, see `dmo.datasets.read_samples`.
 
     Returns
     -------
     Listing
-        The images, sorted by name.
+        List of the images, sorted by name.
 
     Raises
     ------
+    FileNotFoundError
+        If the folder does not exist.
     UserError
-        If the file has another form (with the line number), if no image or no label remains, and as `find_images`.
+        If the label file is invalid, or if there are no images or no labels.
 
     Examples
     --------
@@ -424,11 +424,10 @@ def list_images(
 
 
 ListedImage = tuple[list[str] | dict[str, str | None], str | None]
-"""Labels of an image, or its cells by column, and its split."""
+"""Entry of a label file: the labels of an image, or the cells of its row by column name, and its split."""
 
 
 def _labels(where: str, given: Sequence[Any], separator: str | None) -> tuple[np.ndarray, list[str], Kind]:
-    """Return label matrix, label names and kind of labels; there are no names if no image has a label."""
     import pandas as pd
 
     if not any(any(cells.values() if isinstance(cells, dict) else cells) for cells in given):
@@ -462,7 +461,7 @@ def _by_folders(name: str) -> ListedImage:
 
 
 def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
-    """Yield the place, name and entry (labels and split) of each image in a CSV file."""
+    """Yield the line, the image name and the entry for each row of a CSV file of labels."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         lines = csv_rows(file)
         try:
@@ -484,7 +483,7 @@ def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
 
 
 def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
-    """Yield the place, name and entry (labels and split) of each image in a JSON file."""
+    """Yield the position, the image name and the entry for each image in a JSON file of labels."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -503,7 +502,6 @@ def _of_json(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
 
 
 def _once_each(listed: Iterable[tuple[str, str, ListedImage]]) -> dict[str, ListedImage]:
-    """Map each image name to its entry; raise an error for repeated names."""
     entries: dict[str, ListedImage] = {}
     for where, given, entry in listed:
         name = Path(given).as_posix()

@@ -1,4 +1,4 @@
-"""Named descriptors and sets of them, visual words, and the recipe that computes the same rows from new images."""
+"""Named image descriptors, vocabularies of visual words, and recipes that combine several descriptors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dmo.features.images import LEAST, MAX_PIXELS, SIDE
 from dmo.hashing import digest
 
 LARGEST_SIDE, MAX_WORDS = 4096, 1 << 17
-"""Maximum length of the longer side in pixels, and maximum number of words in a vocabulary."""
+"""Maximum length of the longer side of an image in pixels, and maximum number of words in a vocabulary."""
 VERSION = 1
-"""Version of the descriptors, which increases when the values of a descriptor change."""
+"""Version of the descriptors, which increases when a new release of dmo computes different values."""
 LOCAL = {"dense_sift": 1000, "harris_sift": 1000, "dense_hue": 100, "harris_hue": 100}
-"""Local descriptors and the default sizes of their vocabularies."""
+"""Default numbers of visual words by local descriptor."""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceImage:
-    """Image (h x w x 3, uint8) with cached intermediate results that several descriptors share."""
+    """RGB image with cached intermediate results, which several descriptors use."""
 
     image: np.ndarray
 
@@ -42,12 +42,12 @@ class SourceImage:
         return descriptors.hue_sums(self.image)
 
     def points(self, local: str) -> np.ndarray:
-        """Return the points of a local descriptor: m x 3 (x, y, patch side)."""
+        """Return the patches for a local descriptor as rows of x, y and side length."""
         dense = local.startswith("dense")
         return descriptors.dense_points(*self.image.shape[:2]) if dense else self.harris_points
 
     def local(self, local: str) -> np.ndarray:
-        """Compute the local descriptors of one kind in `LOCAL`: m x d float32."""
+        """Compute a local descriptor at m patches, as a float32 array of shape (m, d)."""
         at = self.points(local)
         if local.endswith("sift"):
             return descriptors.sift(self.gray, at)
@@ -56,10 +56,9 @@ class SourceImage:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """View of images that the function `of` computes from an image and a vocabulary.
+    """Function that computes the features of a view from an image, and properties of these features."""
 
-    `dimension` is None if it is the number of words. `local` is the local descriptor whose words are counted, or None.
-    """
+    # If the descriptor counts visual words, `dimension` is None and `local` is the name of the local descriptor.
 
     of: Callable[[SourceImage, Vocabulary | None], np.ndarray]
     dimension: int | None
@@ -83,7 +82,9 @@ def _words(local: str, bands: int) -> Descriptor:
 
 
 def morp491(image: np.ndarray) -> np.ndarray:
-    """Compute the descriptor of the MORP experiments: correlogram 256, moments 9, wavelets 10, histogram 216.
+    """Compute the image descriptor of the experiments with MORP.
+
+    It concatenates a color correlogram (256 values), color moments (9), wavelet texture (10) and a histogram (216).
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def morp491(image: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray of shape (491,), float32
-        The four descriptors, concatenated.
+        Descriptor of the image.
 
     References
     ----------
@@ -113,7 +114,7 @@ def morp491(image: np.ndarray) -> np.ndarray:
 
 _COLORS = {"rgb": descriptors.rgb_histogram, "lab": descriptors.lab_histogram, "hsv": descriptors.hsv_histogram}
 _LAYOUTS = {"": 1, "_v3h1": descriptors.BANDS}
-"""Suffixes of names and their numbers of horizontal bands."""
+"""Number of horizontal bands of an image by suffix of the descriptor name."""
 DESCRIPTORS: dict[str, Descriptor] = {
     **{
         color + layout: _whole(partial(function, bands=bands), bands * descriptors.BINS**3, True)
@@ -128,7 +129,7 @@ DESCRIPTORS: dict[str, Descriptor] = {
     "histogram216": _whole(descriptors.color_histogram, 216, True),
     "morp491": _whole(morp491, 491, False),
 }
-"""All views that can be computed from an image, by their names in a feature store."""
+"""All descriptors of images by name. In a feature store, each descriptor is a view with this name."""
 SETS: dict[str, tuple[str, ...]] = {
     "kgha8": (
         *("rgb_v3h1", "lab_v3h1", "hsv_v3h1", "gist"),
@@ -136,34 +137,34 @@ SETS: dict[str, tuple[str, ...]] = {
     ),
     "morp491": ("morp491",),
 }
-"""Views of Table 2 in the KGHA paper, and the descriptor of the MORP paper."""
+"""Named sets of descriptors: the eight views of the KGHA paper (Table 2), and the descriptor of the MORP paper."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe for computing rows from images.
+    """Names of the views that are computed from images, and parameters of this computation.
 
     Parameters
     ----------
     views : tuple of str
-        Names in `DESCRIPTORS`, or "onnx".
+        Names of image descriptors, or "onnx" for the embeddings of an ONNX model.
     side : int, default=256
-        Maximum length of the longer side in pixels, see `read_image`.
+        Maximum length of the longer side of an image in pixels, see `read_image`.
     max_pixels : int, default=80_000_000
-        Maximum number of pixels, see `read_image`.
+        Maximum number of pixels of an image file, see `read_image`.
     words : mapping of str to int, default=None
-        Number of visual words by local descriptor. By default, the numbers used in the papers.
+        Number of visual words by local descriptor, by default 1000 for SIFT and 100 for hue descriptors.
     seed : int, default=0
-        Seed of the vocabularies.
+        Random seed for learning the vocabularies.
     version : int, default=1
         Version of the descriptors.
     onnx : mapping of str to object, default=None
-        `Embedding.to_dict()` of the model whose embeddings are the view "onnx".
+        ONNX model of the view "onnx", as returned by `Embedding.to_dict`.
 
     Raises
     ------
     UserError
-        If a view is unknown or repeated, or the version differs.
+        If a view is unknown or repeated, the version differs, or a number is out of range.
 
     Examples
     --------
@@ -199,7 +200,7 @@ class Recipe:
         object.__setattr__(self, "words", {name: given.get(name, known[name]) for name in known})
 
     def _check_limits(self) -> None:
-        """Limit the memory that a recipe can request, because it may come from an untrusted store."""
+        """Raise UserError if the recipe, which may come from an untrusted store, would need too much memory."""
         limits = {"side": (self.side, LEAST, LARGEST_SIDE), "max_pixels": (self.max_pixels, 1, MAX_PIXELS)}
         limits |= {f"words of {name}": (count, 2, MAX_WORDS) for name, count in dict(self.words or {}).items()}
         if self.onnx is not None and "side" in self.onnx:
@@ -210,19 +211,20 @@ class Recipe:
 
     @classmethod
     def of(cls, names: str | Sequence[str], **changes: Any) -> Recipe:
-        """Create the recipe of a named set or of views.
+        """Create a recipe from the names of descriptors or sets of descriptors.
 
         Parameters
         ----------
         names : str or sequence of str
-            "kgha8", "gist,rgb", or a list of such names.
+            Names of descriptors, such as "gist", or of sets of descriptors, such as "kgha8". A string may contain
+            several names, separated by commas.
         **changes : object
             Other parameters of the recipe.
 
         Returns
         -------
         Recipe
-            Recipe that contains each view once.
+            Recipe with the requested views, each of which occurs once.
         """
         given = names.split(",") if isinstance(names, str) else list(names)
         views = [view for name in given for view in SETS.get(name.strip(), (name.strip(),)) if view]
@@ -230,7 +232,7 @@ class Recipe:
 
     @property
     def local(self) -> list[str]:
-        """Local descriptors whose visual words the views count."""
+        """Names of the local descriptors for which the recipe needs vocabularies."""
         used = [self.descriptor(view).local for view in self.views]
         return [name for name in LOCAL if name in used]
 
@@ -240,12 +242,12 @@ class Recipe:
         Parameters
         ----------
         view : str
-            One of `views`.
+            Name of a view in the recipe.
 
         Returns
         -------
         Descriptor
-            Function, dimension and kind of the view.
+            Function that computes the view, and properties of the view.
         """
         if view != VIEW:
             return DESCRIPTORS[view]
@@ -253,12 +255,12 @@ class Recipe:
         return _whole(model, model.dimension, False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the recipe to JSON values.
+        """Convert the recipe to a JSON dictionary.
 
         Returns
         -------
         dict of str to object
-            Values that `from_dict` accepts.
+            Parameters of the recipe by name.
         """
         found = {**asdict(self), "views": list(self.views)}
         if self.onnx is not None and isinstance(self.onnx.get("path"), SavedLocation):
@@ -267,32 +269,32 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
-        """Create a recipe from the values of `to_dict`.
+        """Create a recipe from a JSON dictionary.
 
         Parameters
         ----------
         given : mapping of str to object
-            The JSON values.
+            Dictionary that `to_dict` returned.
 
         Returns
         -------
         Recipe
-            The equal recipe.
+            Recipe with the same parameters.
         """
         return cls(**{**given, "views": tuple(given["views"])})
 
     def fingerprint(self, vocabularies: Mapping[str, Vocabulary]) -> str:
-        """Compute a hash of the recipe and its vocabularies; equal hashes mean equal rows for the same image.
+        """Compute a hash, such that recipes with the same hash compute the same features.
 
         Parameters
         ----------
         vocabularies : mapping of str to Vocabulary
-            Vocabularies that the recipe needs.
+            Vocabulary of each local descriptor of the recipe.
 
         Returns
         -------
         str
-            SHA-256 as 64 hexadecimal digits.
+            SHA-256 hash as 64 hexadecimal digits.
         """
         onnx = None if self.onnx is None else {key: value for key, value in self.onnx.items() if key != "path"}
         document = self.to_dict() | {
@@ -307,14 +309,14 @@ class Recipe:
         Parameters
         ----------
         view : str
-            One of `views`.
+            Name of a view in the recipe.
         vocabularies : mapping of str to Vocabulary
-            Vocabularies that the recipe needs.
+            Vocabulary of each local descriptor of the recipe.
 
         Returns
         -------
         int
-            Number of columns, d.
+            Number of columns.
         """
         found = self.descriptor(view)
         if found.dimension is not None:
@@ -322,19 +324,19 @@ class Recipe:
         return found.bands * len(vocabularies[str(found.local)].centers)
 
     def describe(self, image: np.ndarray, vocabularies: Mapping[str, Vocabulary]) -> dict[str, np.ndarray]:
-        """Compute all views of one image.
+        """Compute the features of an image.
 
         Parameters
         ----------
         image : ndarray of shape (h, w, 3), uint8
             RGB image.
         vocabularies : mapping of str to Vocabulary
-            Vocabularies that the recipe needs.
+            Vocabulary of each local descriptor of the recipe.
 
         Returns
         -------
         dict of str to ndarray of shape (d,)
-            Rows by view.
+            Feature vector of each view.
         """
         source = SourceImage(image)
         rows = {}
@@ -346,12 +348,12 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Visual words. The word of a local descriptor is the nearest center.
+    """Vocabulary of visual words. The word of a local descriptor is the nearest cluster center.
 
     Parameters
     ----------
-    centers : ndarray of shape (words, d), float32
-        The words.
+    centers : ndarray of shape (n_words, d), float32
+        Cluster centers.
 
     References
     ----------
@@ -370,22 +372,22 @@ class Vocabulary:
 
     @classmethod
     def checked(cls, centers: np.ndarray) -> Vocabulary:
-        """Create a vocabulary from centers that were read from a file.
+        """Create a vocabulary from cluster centers that were read from a file, after checking them.
 
         Parameters
         ----------
-        centers : ndarray of shape (words, d), float32
-            The words. Other values raise an error.
+        centers : ndarray of shape (n_words, d), float32
+            Cluster centers.
 
         Returns
         -------
         Vocabulary
-            The vocabulary.
+            Vocabulary with these words.
 
         Raises
         ------
         ValueError
-            If `centers` is not a matrix of finite numbers.
+            If the cluster centers are not a matrix of finite numbers.
         """
         right = isinstance(centers, np.ndarray) and centers.ndim == 2 and 0 not in centers.shape
         if not right or centers.dtype.kind != "f" or not np.isfinite(centers).all():
@@ -398,7 +400,7 @@ class Vocabulary:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the centers in hexadecimal digits."""
+        """SHA-256 hash of the cluster centers in hexadecimal digits."""
         return digest(self.centers.astype("<f4"))
 
     def words(self, descriptors: np.ndarray) -> np.ndarray:
@@ -407,26 +409,26 @@ class Vocabulary:
         Parameters
         ----------
         descriptors : ndarray of shape (m, d), float32
-            Local descriptors.
+            Local descriptors of an image.
 
         Returns
         -------
         ndarray of shape (m,), intp
-            Indices of the words.
+            Index of the word of each descriptor.
         """
         scores = descriptors @ self.centers.T
         scores -= self._half_squares
         return scores.argmax(axis=1)
 
     def histogram(self, words: np.ndarray, y: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-        """Compute the fractions of the words in horizontal bands.
+        """Compute the relative frequencies of the words in horizontal bands of an image.
 
         Parameters
         ----------
         words : ndarray of int of shape (m,)
-            The word of every point.
+            Index of the word of each local descriptor.
         y : ndarray of shape (m,)
-            Vertical positions of the points, 0..height.
+            Vertical position of each local descriptor in pixels.
         height : int
             Height of the image in pixels.
         bands : int, default=1
@@ -434,8 +436,8 @@ class Vocabulary:
 
         Returns
         -------
-        ndarray of shape (bands * words,), float32
-            Fractions with sum 1, or zeros without points.
+        ndarray of shape (bands * n_words,), float32
+            Relative frequencies, whose sum is 1, or zeros if there are no local descriptors.
         """
         rows = np.clip(y.astype(np.int64), 0, height - 1)
         return descriptors.band_histogram(words, len(self.centers), rows, height, bands)
@@ -447,16 +449,16 @@ def learn_vocabulary(descriptors: np.ndarray, words: int, seed: int = 0) -> Voca
     Parameters
     ----------
     descriptors : ndarray of shape (m, d), float32
-        The sample.
+        Sample of local descriptors.
     words : int
-        Maximum number of words. If the sample has at most this number of distinct descriptors, each of them is a word.
+        Maximum number of words. If the sample does not contain more distinct descriptors, each of them is a word.
     seed : int, default=0
-        Seed of the initializations.
+        Random seed of the k-means initializations.
 
     Returns
     -------
     Vocabulary
-        The words.
+        Learned vocabulary.
 
     Raises
     ------

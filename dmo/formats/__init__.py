@@ -1,1 +1,1 @@
-"""Readers of file formats: ARFF, delimited text, MATLAB, NumPy, svmlight and vecs files."""
+"""Readers of data files, such as ARFF, CSV, HDF5, MATLAB, NumPy, Parquet, svmlight and Zarr files."""

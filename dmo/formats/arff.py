@@ -1,4 +1,4 @@
-"""Read ARFF files, dense or sparse, plain or compressed, and the XML label lists of Mulan."""
+"""Readers of dense and sparse ARFF files, and of the XML files in which Mulan lists the labels of a data set."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
 _PAIR = re.compile(r"(\S+)\s+(.*)")
-_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add the range.
+_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add the range of the values.
 _MISSING = ("?", "<null>")  # Missing value markers of Weka and KEEL.
-_LONGEST = 1 << 24  # Maximum bytes of a label list; the largest public lists have some hundred kilobytes.
+_LONGEST = 1 << 24  # Maximum size of a label list in bytes; the largest public lists have some hundred kilobytes.
 
 
 @dataclass(frozen=True)
 class Attribute:
     """Column of an ARFF file.
 
-    If all values of a nominal attribute are numbers, they are read as numbers. Otherwise, each value is read as its
-    position in `values`. Missing values ("?") become NaN.
+    The values of a nominal attribute are read as numbers if all declared values are numbers. Otherwise, each value is
+    read as its position among the declared values. Missing values ("?") become NaN.
 
     Parameters
     ----------
     name : str
         Name of the attribute.
     values : tuple of str, default=None
-        Declared values of a nominal attribute, or None for numeric and text attributes.
+        Declared values of a nominal attribute, or None for other attributes.
     text : bool, default=False
-        Whether the attribute has type string or date. Its values are not read.
+        Whether the attribute has type string or date. Its values are read as NaN.
 
     Examples
     --------
@@ -55,27 +55,27 @@ class Attribute:
 
     @cached_property
     def numbers(self) -> tuple[float, ...] | None:
-        """Declared values as numbers, or None if the attribute is not nominal or a value is not a number."""
+        """Declared values as numbers, or None if the attribute is not nominal or if a value is not a number."""
         found = [to_number(value) for value in self.values or ()]
         return None if self.values is None or None in found else tuple(value for value in found if value is not None)
 
     @property
     def categories(self) -> tuple[float, ...] | None:
-        """Codes of the values of a categorical attribute, or None for other attributes.
+        """Numbers that represent the values of a categorical attribute, or None if the attribute is not categorical.
 
-        Nominal attributes are categorical unless they have at most two values and these are numbers.
+        A nominal attribute is categorical unless it has at most two values and these values are numbers.
         """
         if self.values is None or (self.numbers is not None and len(self.values) <= 2):
             return None
         return tuple(map(float, range(len(self.values)))) if self.numbers is None else self.numbers
 
     def code(self, text: str) -> float | None:
-        """Convert a field of the column to a number.
+        """Convert the text of a value to a number.
 
         Parameters
         ----------
         text : str
-            Field without quotes.
+            Text of the value, without quotes.
 
         Returns
         -------
@@ -92,20 +92,20 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Arff:
-    r"""ARFF file with a parsed header, whose rows are read block by block.
+    r"""Opened ARFF file, whose header is parsed and whose rows are read block by block.
 
     Attributes
     ----------
     path : Path
         Path of the file.
     relation : str
-        Title from the @relation line.
+        Title of the data set in the @relation line.
     attributes : tuple of Attribute
-        The d columns.
+        Columns of the file.
     first : int
-        Line number of @data.
+        Line number of the @data line, after which the rows begin.
     outputs : tuple of str
-        Names of the output columns from the @outputs line of KEEL files.
+        Names of the output columns in the @outputs line, which files of KEEL contain.
 
     Examples
     --------
@@ -125,27 +125,27 @@ class Arff:
 
     @property
     def names(self) -> list[str]:
-        """Names of the d columns."""
+        """Names of the columns."""
         return [attribute.name for attribute in self.attributes]
 
     @property
     def label_count(self) -> int:
-        """Number of label columns in a MEKA title such as "music: -C 6", negative for the last columns; 0 if absent."""
+        """Number of label columns that the title declares as in MEKA ("-C 6"), or 0; negative for the last columns."""
         found = re.search(r"-C\s+(-?\d+)", self.relation)
         return int(found[1]) if found else 0
 
     def columns(self, names: Sequence[str]) -> np.ndarray:
-        """Return the positions of columns by name.
+        """Return the positions of columns with the given names.
 
         Parameters
         ----------
         names : sequence of str
-            Names of attributes.
+            Names of the columns.
 
         Returns
         -------
         ndarray of shape (len(names),), intp
-            Positions of the columns.
+            Positions of the columns in the file.
 
         Raises
         ------
@@ -162,23 +162,22 @@ class Arff:
         return np.array([position[name] for name in names], dtype=np.intp)
 
     def split(self, labels: Sequence[str] | int) -> tuple[np.ndarray, np.ndarray]:
-        """Split the columns into features and labels.
+        """Split the columns into feature columns and label columns.
 
         Parameters
         ----------
         labels : sequence of str or int
-            Names of the label columns, or their number as in the -C option of MEKA: positive for the first columns,
-            negative for the last.
+            Names of the label columns, or their number as in MEKA, which is negative for the last columns.
 
         Returns
         -------
         features, labels : ndarray, intp
-            Positions of the columns.
+            Positions of the feature columns and of the label columns.
 
         Raises
         ------
         DataError
-            If a column does not exist, or the number leaves no features or no labels.
+            If a column does not exist, or if the number of label columns leaves no features or no labels.
         """
         if isinstance(labels, int):
             d = len(self.attributes)
@@ -193,7 +192,7 @@ class Arff:
         return np.setdiff1d(np.arange(len(self.attributes)), chosen), chosen
 
     def blocks(self, size: int = 4096) -> Iterator[Block]:
-        """Read the rows in order.
+        """Read the rows of the file block by block.
 
         Parameters
         ----------
@@ -203,12 +202,12 @@ class Arff:
         Yields
         ------
         ndarray or csr_array of shape (n_b, d), float64
-            Block of rows, CSR if the file is sparse.
+            Block of n_b rows. Rows of a sparse file are a CSR array.
 
         Raises
         ------
         DataError
-            If a row does not match the header (the message has the line), or there are no rows.
+            If a row does not match the header, or if the file has no rows. The message contains the line number.
         """
         data = ((n, line) for n, line in lines(self.path) if n > self.first and line and not line.startswith(b"%"))
         sparse: bool | None = None
@@ -255,7 +254,7 @@ class Arff:
         return matrix
 
     def _sparse_fast(self, block: list[tuple[int, bytes]]) -> tuple[list[int], np.ndarray, np.ndarray] | None:
-        """Parse sparse rows with plain numbers to counts, columns and values; return None for any other content."""
+        """Parse sparse rows whose values are plain numbers; return None if the rows contain anything else."""
         counts, tokens = [], list[bytes]()
         for _, line in block:
             body = line[1:-1]
@@ -316,7 +315,7 @@ class Arff:
 
     @cached_property
     def _nominal(self) -> dict[tuple[float, ...] | None, np.ndarray]:
-        """Positions of nominal columns, grouped by their numbers; the key None is for values that are not numbers."""
+        """Positions of the nominal columns by declared numbers, or by None if a declared value is not a number."""
         groups: dict[tuple[float, ...] | None, list[int]] = {}
         for i, attribute in enumerate(self.attributes):
             if attribute.values is not None:
@@ -324,7 +323,7 @@ class Arff:
         return {key: np.array(columns) for key, columns in groups.items()}
 
     def _declared(self, values: np.ndarray, columns: np.ndarray | None = None) -> bool:
-        """Return whether all parsed nominal values are declared; False if a nominal attribute has text values."""
+        """Return whether all values of nominal columns are numbers that the header declares."""
         for numbers, where in self._nominal.items():
             if numbers is None:
                 return False
@@ -334,7 +333,7 @@ class Arff:
         return True
 
     def _check_defaults(self) -> None:
-        """Raise DataError if the first value of a nominal attribute, which sparse rows omit, is not read as 0."""
+        """Raise DataError if the first declared value of a nominal column is not 0, because sparse rows omit it."""
         for attribute in self.attributes:
             if attribute.values is not None and attribute.code(attribute.values[0]) != 0:
                 raise DataError(
@@ -349,18 +348,18 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
     Parameters
     ----------
     path : path-like
-        Path of the file, plain (.arff) or compressed (.arff.xz, .arff.gz, .arff.bz2).
+        Path of the file, which may be compressed (.arff.xz, .arff.gz, .arff.bz2).
 
     Returns
     -------
     Arff
-        Opened file with its header.
+        Opened file, whose rows are read by its method `blocks`.
 
     Raises
     ------
     DataError
-        If the header is not valid ARFF, an attribute has an unknown type, a name occurs twice, or @data is missing. The
-        message has the line.
+        If the header is not valid ARFF, an attribute has an unknown type, a name occurs twice, or the @data line is
+        missing. The message contains the line number.
 
     References
     ----------
@@ -455,7 +454,7 @@ def _attribute(where: str, name: str, kind: str) -> Attribute:
 
 
 def _fields(text: str) -> list[str] | None:
-    """Split text at commas outside of quotes, and keep the quotes; return None if a quote is unclosed."""
+    """Split a line at commas that are not inside quotes; return None if a quote is not closed."""
     if "'" not in text and '"' not in text:
         return [part.strip() for part in text.split(",")]
     fields, position = [], 0
@@ -477,22 +476,22 @@ def _unquote(text: str) -> str:
 
 
 def read_label_list(path: str | os.PathLike[str]) -> list[str]:
-    """Read the label names from a Mulan XML file, in order; all nodes of a hierarchy are labels.
+    """Read the label names from an XML file of Mulan. Every node of a hierarchy is a label.
 
     Parameters
     ----------
     path : path-like
-        Path of the file, plain or compressed.
+        Path of the file, which may be compressed.
 
     Returns
     -------
     list of str
-        Label names.
+        Label names in the order of the file.
 
     Raises
     ------
     DataError
-        If the file is not valid XML (the message has line and column) or has no labels.
+        If the file is not valid XML or has no labels.
 
     Examples
     --------
@@ -511,7 +510,7 @@ def read_label_list(path: str | os.PathLike[str]) -> list[str]:
     except ElementTree.ParseError as error:
         line, column = error.position
         raise DataError(f"{path}: not valid XML in line {line}, column {column}, expected a Mulan label list") from None
-    except (ValueError, LookupError) as error:  # Python does not support the encoding.
+    except (ValueError, LookupError) as error:  # Python does not support the declared encoding.
         raise DataError(f"{path}: not valid XML ({error}), expected a Mulan label list") from None
     names = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names or None in names:

@@ -1,4 +1,4 @@
-"""Readers of array files: .npy, .npz (including SciPy sparse matrices), HDF5, Zarr, and the .hvecs family of LEAR."""
+"""Readers of array files: .npy, .npz, HDF5, Zarr, and the .hvecs family of formats, which LEAR introduced."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from dmo.formats.files import DataError, check_memory, existing, first_line
 from dmo.formats.matlab import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # maximum number of rows or columns
-_CHUNK, _ROW = 1 << 31, 1 << 25  # maximum bytes per Zarr chunk and per row
-_KEPT = 1 << 28  # arrays up to this many bytes are decompressed once and cached
+_CHUNK, _ROW = 1 << 31, 1 << 25  # maximum number of bytes per Zarr chunk and per row
+_KEPT = 1 << 28  # arrays up to this number of bytes are decompressed completely and cached
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
 _DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Read shape, Fortran order, dtype and byte offset of the values from a .npy stream of `size` bytes."""
+    """Read the shape, the memory order, the dtype and the offset of the values from a .npy stream of `size` bytes."""
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -47,7 +47,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         tokenize.TokenError,
         TypeError,
         MemoryError,
-    ) as error:  # NumPy parses a Python literal
+    ) as error:  # NumPy parses the header as a Python literal, which can raise any of these errors
         raise DataError(
             f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
         ) from None
@@ -69,7 +69,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
 
 
 def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """Open a .npy file as a read-only memory map; pickled objects are rejected.
+    """Open a .npy file as a read-only memory map without loading pickled objects.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     Returns
     -------
     ndarray
-        Memory map of the array; rows are read from the file when they are accessed.
+        Memory map of the array, which reads rows from the file when they are accessed.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 class RemoteNpy(ByRows):
-    """Row source for a .npy file at a URL; only the bytes of the requested rows are downloaded."""
+    """Array-like for a .npy file at a URL. A slice downloads only the requested rows."""
 
     def __init__(self, url: str):
         import fsspec
@@ -113,7 +113,7 @@ class RemoteNpy(ByRows):
         self._fs, self._url = fs, url
         with fs.open(self._path, "rb") as file:
             self.shape, fortran, self.dtype, self._first = _header(file, url, int(fs.size(self._path)))
-        self.largest = 0  # no bytes other than the requested rows are read
+        self.largest = 0  # a slice needs no memory in addition to the requested rows
         if fortran:
             raise DataError(f"{url}: is stored in Fortran order, expected C order; copy the file to a local disk")
 
@@ -130,14 +130,15 @@ class RemoteNpy(ByRows):
 
 
 class HdfRows(ByRows):
-    """Row source for a dataset of an HDF5 file; only the requested rows are read."""
+    """Array-like for a dataset of an HDF5 file. A slice reads only the requested rows."""
 
     def __init__(self, path: Path, name: str):
         self._path, self._name = path, name
         with self._opened() as dataset:
             self.shape, self.dtype = dataset.shape, dataset.dtype.newbyteorder("=")
             rows = 1 if dataset.chunks is None else dataset.chunks[0]
-            self.largest = rows * math.prod(self.shape[1:]) * self.dtype.itemsize  # bytes of the rows of a chunk
+            # Number of bytes of all rows that share a chunk, which HDF5 decompresses as a whole.
+            self.largest = rows * math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -156,7 +157,7 @@ class HdfRows(ByRows):
 
 @contextmanager
 def opened_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for a `with` block; convert h5py errors to DataError."""
+    """Open an HDF5 file in a `with` block, and convert errors of h5py to DataError."""
     try:
         import h5py
     except ImportError as error:
@@ -171,7 +172,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
 
 
 def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
-    """Open a dataset of an HDF5 file as a row source; without a name, the only two-dimensional dataset."""
+    """Open a dataset of an HDF5 file by name, or its only two-dimensional dataset if `name` is None."""
     import h5py
 
     path, found = existing(path), dict[str, tuple[int, ...]]()
@@ -182,27 +183,28 @@ def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
         name = matrices[0]
     if name is None:
         raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
-    if name not in found:  # visititems skips links, which may lead to other files
+    if name not in found:  # also reject links, which may lead to other files and are not listed
         raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
     return HdfRows(path, name)
 
 
 class NpzMember(ByRows):
-    """Row source for one array of an .npz archive; rows are decompressed when they are sliced.
+    """Array-like for one array of an .npz archive, which is decompressed when it is sliced.
 
-    Ascending slices need one pass over the compressed bytes. The object is not safe for concurrent reads.
+    Arrays of at most 256 MiB are cached. Slices of larger arrays in ascending order need one pass over the archive.
+    The object does not support concurrent reads.
 
     Parameters
     ----------
     path : Path
         Path of the archive.
     member : str
-        Name of the array's file in the archive, such as "X.npy".
+        Name of the file in the archive that contains the array, such as "X.npy".
 
     Raises
     ------
     DataError
-        If the archive or the compressed bytes are damaged, or if a row has more than 32 MiB.
+        If the archive or the array is damaged, or if a row has more than 32 MiB.
 
     Examples
     --------
@@ -237,7 +239,6 @@ class NpzMember(ByRows):
             raise DataError(f"{self._where}: the archive cannot be opened ({error}); fetch it again") from None
 
     def _opened(self) -> IO[bytes]:
-        """Return the decompressed stream, which stays open during the lifetime of this object."""
         if self._stream is None:
             archive = zipfile.ZipFile(self._path)
             weakref.finalize(self, archive.close)
@@ -251,7 +252,8 @@ class NpzMember(ByRows):
     def __getitem__(self, where: slice) -> np.ndarray:
         begin, stop, step = where.indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:  # cache
+        # Decompress the whole array and cache it if it is small or if its rows are not contiguous.
+        if self._fortran or step != 1 or row * self.shape[0] * self._stored.itemsize <= _KEPT:
             self._whole = self.read() if self._whole is None else self._whole
             return self._whole[where]
         return self._read(begin * row, max(stop - begin, 0) * row).reshape(-1, *self.shape[1:])
@@ -262,7 +264,7 @@ class NpzMember(ByRows):
         Returns
         -------
         ndarray
-            All values, in the native byte order.
+            Whole array in native byte order.
         """
         return self._read(0, math.prod(self.shape)).reshape(self.shape, order="F" if self._fortran else "C")
 
@@ -286,7 +288,7 @@ class NpzMember(ByRows):
 
 
 def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
-    """Open the arrays of an .npz archive as row sources; pickled objects are rejected.
+    """Open the arrays of an .npz archive without loading pickled objects.
 
     Parameters
     ----------
@@ -295,13 +297,14 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
 
     Returns
     -------
-    dict of str to row source
-        Row source of each array by name. A matrix written by `scipy.sparse.save_npz` becomes one CSR array named "X".
+    dict of str to NpzMember or csr_array
+        Array-like object of each array by name. A matrix written by `scipy.sparse.save_npz` is read as a CSR array with
+        the name "X".
 
     Raises
     ------
     DataError
-        If the archive is truncated, is not a zip archive of arrays, or an array contains Python objects.
+        If the archive is truncated, the file is not a zip archive of arrays, or an array contains Python objects.
 
     Examples
     --------
@@ -330,7 +333,7 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
 
 
 def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
-    """Build and validate the matrix written by `scipy.sparse.save_npz`."""
+    """Create a CSR array from the arrays that `scipy.sparse.save_npz` writes; raise DataError if they are invalid."""
     makers = {b"csr": scipy.sparse.csr_array, b"csc": scipy.sparse.csc_array}
     kind = parts["format"].tobytes().replace(b"\0", b"")
     if kind not in makers:
@@ -345,7 +348,8 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
             raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
         check_memory(path, 8 * max(shape))
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):  # check_format skips this test if the last pointer is 0
+        # `check_format` does not detect decreasing index pointers if the last index pointer is 0.
+        if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):
             raise UserError("decreasing index pointers")
         matrix.check_format(full_check=True)
         return scipy.sparse.csr_array(matrix)
@@ -356,19 +360,19 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
 
 
 class ZarrRows(ByRows):
-    """Row source for a Zarr array; errors name the store and the rows that cannot be decoded.
+    """Array-like for a Zarr array. A slice reads the chunks that contain the requested rows.
 
     Parameters
     ----------
     array : zarr.Array
-        Array of shape (n, d) with any chunk shape. A slice reads the chunks that overlap it.
+        Array of shape (n, d) with chunks of any shape.
     where : str
         Name of the array in error messages.
 
     Raises
     ------
     DataError
-        On slicing, if a chunk is damaged.
+        When the object is sliced, if a chunk is damaged.
 
     Examples
     --------
@@ -383,13 +387,14 @@ class ZarrRows(ByRows):
         self._array, self._where = array, where
         self.shape, self.dtype = array.shape, array.dtype
         outer = array.chunks[0] if array.shards is None else array.shards[0]
-        self.largest = outer * math.prod(array.shape[1:]) * array.dtype.itemsize  # bytes of the rows of a chunk
+        # Number of bytes of all rows that share a chunk or shard.
+        self.largest = outer * math.prod(array.shape[1:]) * array.dtype.itemsize
 
     def __getitem__(self, where: slice) -> np.ndarray:
         try:
             _check_chunks(self._array, *where.indices(self.shape[0])[:2])
             return np.asarray(self._array[where])
-        except Exception as error:  # codecs raise many exception types
+        except Exception as error:  # codecs raise many types of exceptions
             begin, stop, _ = where.indices(self.shape[0])
             raise DataError(
                 f"{self._where}: a chunk with rows {begin} to {stop - 1} cannot be decoded ({first_line(error)}); "
@@ -398,9 +403,9 @@ class ZarrRows(ByRows):
 
 
 def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
-    """Raise UserError if a chunk with rows begin..stop decompresses to more bytes than the metadata declare."""
-    # A chunk of a few kilobytes can expand to gigabytes. Blosc trusts the size in its header and reads beyond the end
-    # of the data if that size is wrong.
+    """Raise UserError if a chunk of the rows from `begin` to `stop` is larger than declared after decompression."""
+    # A compressed chunk of a few kilobytes can expand to gigabytes. In addition, Blosc trusts the size in the header of
+    # a chunk, and a wrong size makes Blosc read beyond the end of the data.
     codecs = [_codec(codec) for codec in (*array.filters, *array.compressors)]
     if unknown := [name for name in codecs if name not in _CODECS]:
         raise UserError(
@@ -417,11 +422,11 @@ def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
             raise UserError(f"{name} is cut or damaged")
         stream.seek(0)
         if _CODECS[packed[0]](stream, limit) > limit:
-            raise UserError(f"{name} unfolds to more than the {limit} bytes of a chunk")
+            raise UserError(f"{name} expands to more than the {limit} bytes of a chunk")
 
 
 def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO[bytes], int]]:
-    """Yield name, byte stream and size of each stored chunk that overlaps rows begin..stop."""
+    """Yield the name, byte stream and size of each stored chunk that contains a row from `begin` to `stop`."""
     outer = array.chunks if array.shards is None else array.shards
     grid = [range(begin // outer[0], -(-stop // outer[0])) if stop > begin else range(0)]
     grid += [range(-(-length // width)) for length, width in zip(array.shape[1:], outer[1:])]
@@ -442,10 +447,9 @@ def _touched(array: zarr.Array, begin: int, stop: int) -> Iterator[tuple[str, IO
 def _in_shard(
     array: zarr.Array, stream: IO[bytes], size: int, key: str, begin: int, stop: int
 ) -> list[tuple[int, int]]:
-    """Return offset and size in bytes of the stored chunks of a shard that overlap its rows begin..stop.
-
-    The shard index holds both numbers for every chunk; all bits are set for chunks that are not stored.
-    """
+    """Return the offset and size in bytes of each stored chunk of a shard with a row from `begin` to `stop`."""
+    # The index of a shard contains the offset and the size of every chunk. If a chunk is not stored, all bits of both
+    # numbers are set.
     codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
     kinds = [part["name"] for part in codec["index_codecs"]]
     endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
@@ -468,26 +472,25 @@ def _in_shard(
 
 
 def _stored(store: Any, key: str) -> IO[bytes]:
-    """Open the bytes stored under a key in a folder, URL or archive; an absent key is an empty stream."""
+    """Open the bytes under a key of a Zarr store as a stream, which is empty if the key does not exist."""
     folder = getattr(store, "root", None)
     if isinstance(folder, Path):
         file = folder / key
         return open(file, "rb") if file.is_file() else io.BytesIO()
     if isinstance(store, zarr.storage.FsspecStore):
-        # The connections of `store.fs` belong to the event loop of zarr; a synchronous file system has its own.
+        # The connections of `store.fs` belong to zarr's event loop. A synchronous file system has its own connections.
         fs = store.fs
         fs = getattr(fs, "sync_fs", None) or type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
         try:
             return io.BytesIO(fs.cat_file(f"{store.path}/{key}"))
         except FileNotFoundError:
             return io.BytesIO()
-    with ThreadPoolExecutor(1) as other:  # In a notebook, this thread already runs an event loop.
+    with ThreadPoolExecutor(1) as other:  # The current thread may already run an event loop, as in a notebook.
         found = other.submit(asyncio.run, store.get(key, default_buffer_prototype())).result()
     return io.BytesIO(b"" if found is None else found.to_bytes())
 
 
 def _codec(codec: Any) -> str:
-    """Return the name of a Zarr v2 (numcodecs) or v3 codec."""
     return str(getattr(codec, "codec_id", type(codec).__name__.removesuffix("Codec").lower()))
 
 
@@ -496,12 +499,12 @@ def _whole_blosc(head: bytes, size: int) -> bool:
 
 
 def _unfolded_deflate(stream: IO[bytes], limit: int) -> int:
-    """Count the decompressed bytes of a gzip or zlib stream, stopping above `limit`."""
+    """Count the bytes of a gzip or zlib stream after decompression, but stop if their number exceeds `limit`."""
     total, unpack = 0, zlib.decompressobj(47)
     data = stream.read(1 << 16)
     while data and total <= limit:
         total += len(unpack.decompress(data, 1 << 20))
-        if unpack.eof and unpack.unused_data:  # another member of the same file
+        if unpack.eof and unpack.unused_data:  # a gzip file may contain several compressed streams
             data, unpack = unpack.unused_data, zlib.decompressobj(47)
         else:
             data = unpack.unconsumed_tail or stream.read(1 << 16)
@@ -509,10 +512,10 @@ def _unfolded_deflate(stream: IO[bytes], limit: int) -> int:
 
 
 def _said_by_zstd(stream: IO[bytes], limit: int) -> int:
-    """Read the decompressed size from a Zstandard frame header; return `limit + 1` if it is not declared."""
+    """Read the decompressed size from the header of a Zstandard frame; return `limit + 1` if it is not declared."""
     head = stream.read(18)
     if len(head) < 6:
-        return 0  # truncated: the decoder reports the error
+        return 0  # the header is truncated, which the decoder reports
     flags = head[4]
     single, width = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
     width = width or single
@@ -529,28 +532,28 @@ _CODECS: dict[str, Callable[[IO[bytes], int], int]] = {
     "lz4": lambda stream, _: int.from_bytes(stream.read(4), "little"),
     "crc32c": lambda stream, _: 0,
 }
-"""Functions that return the decompressed size of a chunk without holding it in memory, by supported codec."""
+"""Functions that find the decompressed size of a chunk without decompressing it to memory, by name of the codec."""
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
-    """Open an array of a Zarr store for reading, as a row source.
+    """Open an array of a Zarr store for reading.
 
     Parameters
     ----------
     path : path-like
-        Zarr store of version 2 or 3: a folder, a zip archive, or an fsspec URL.
+        Path of a Zarr store of version 2 or 3, which may be a folder, a zip archive or an fsspec URL.
     name : str, default=None
-        Name of the array inside a group. If None, `path` must be an array or a group with exactly one array.
+        Name of the array in a group. If None, `path` must contain a single array.
 
     Returns
     -------
     ZarrRows
-        Row source for the array.
+        Array-like that reads the requested rows when it is sliced.
 
     Raises
     ------
     DataError
-        If the array does not exist, its metadata are damaged, or its attribute "complete" is false.
+        If the array does not exist, if its metadata are damaged, or if the attribute "complete" of the store is false.
     FileNotFoundError
         If the store does not exist.
 
@@ -568,7 +571,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
         arrays = dict(node.arrays()) if isinstance(node, zarr.Group) else {}
         found = node.get(name) if name and isinstance(node, zarr.Group) else None
         complete = node.attrs.get("complete")
-    except Exception as error:  # zarr and its codecs raise many exception types on foreign metadata
+    except Exception as error:  # zarr and its codecs raise many types of exceptions for invalid metadata
         if isinstance(error, DataError) or type(error) is FileNotFoundError:
             raise
         raise DataError(
@@ -593,7 +596,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
 
 
 def _rows_of(array: zarr.Array, where: str) -> ZarrRows:
-    """Create the row source; raise DataError if a row or chunk exceeds the size limits."""
+    """Return the array as `ZarrRows`; raise DataError if a row or a chunk is too large."""
     width = array.dtype.itemsize
     row, chunk = (math.prod(lengths) * width for lengths in (array.shape[1:], array.chunks))
     if max((*array.shape, *array.chunks)) > _LARGEST or row > _ROW or chunk > _CHUNK:
@@ -614,7 +617,7 @@ def _store_at(path: str | os.PathLike[str]) -> zarr.storage.ZipStore | _Files:
 
 
 class _Files(zarr.storage.LocalStore):
-    """Local store that rejects pipes and devices, on which zarr would block or read endlessly."""
+    """Local Zarr store that rejects pipes and devices, because reading them may never end."""
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         path = self.root / key
@@ -623,7 +626,7 @@ class _Files(zarr.storage.LocalStore):
         return await super().get(key, *arguments, **options)
 
 
-# File extension -> (dtype of the dimension, dtype of the values), both little-endian.
+# Data types of the dimension and of the values of a row, by file extension.
 FORMATS = {
     ".hvec": ("<u2", "<u2"),
     ".hvec32": ("<u4", "<u4"),
@@ -636,25 +639,25 @@ FORMATS[".hvecs32"] = FORMATS[".hvec32"]
 
 @dataclass(frozen=True)
 class Vecs(ByRows):
-    """Row source for a memory-mapped file of the .hvecs family; only the requested rows are read.
+    """Array-like for a file of the .hvecs family. A slice reads only the requested rows.
 
-    Every row starts with its dimension, which each read checks.
+    In the file, the values of each row are preceded by their number, the dimension d.
 
     Attributes
     ----------
     path : Path
         Path of the file.
     shape : tuple of int
-        Shape (n, d).
+        Number of rows n and dimension d.
     head : int
-        Bytes of the dimension that precedes each row.
+        Number of bytes that store the dimension before each row.
     dtype : numpy.dtype
         Data type of the values.
 
     Raises
     ------
     DataError
-        On slicing, if the dimension of a row is not d; the message contains the byte position of the row.
+        When the object is sliced, if the dimension of a row is not d. The message contains the byte position.
 
     Examples
     --------
@@ -687,7 +690,7 @@ class Vecs(ByRows):
 
 
 def open_vecs(path: str | os.PathLike[str]) -> Vecs:
-    """Open a file of the .hvecs family; the shape is derived from the file size and the first row.
+    """Open a file of the .hvecs family, which contains vectors of equal length.
 
     Parameters
     ----------
@@ -698,12 +701,12 @@ def open_vecs(path: str | os.PathLike[str]) -> Vecs:
     Returns
     -------
     Vecs
-        Row source for the file.
+        Array-like that reads the requested rows when it is sliced.
 
     Raises
     ------
     DataError
-        If the extension is unknown, the file is empty, or its size is not a multiple of the row size.
+        If the extension is unknown, the file is empty, or its size is not a multiple of the size of a row.
 
     References
     ----------

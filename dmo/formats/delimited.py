@@ -1,7 +1,8 @@
-"""Reader of delimited text (.csv, .tsv, .txt): detects encoding, delimiter and header, and returns columns of text.
+"""Reader of delimited text (.csv, .tsv, .txt), which detects the encoding, the delimiter and the header.
 
-Cells are not interpreted here. Arrow splits the fields. Python's csv module parses the first rows, rows that Arrow
-rejects, and dialects that Arrow does not support, such as columns separated by spaces.
+The reader returns columns of text and does not convert them to numbers. Arrow splits the rows into fields. Python's csv
+module parses the first rows, files that Arrow rejects, and dialects that Arrow does not support, such as columns
+separated by spaces.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
 MARKS = (";", "\t", "|", ",")
 """Delimiters that are detected automatically."""
-_COPIES, _PIECE = 4, 1 << 20  # memory for parsing a text, as a multiple of its size; bytes per read
+_COPIES, _PIECE = 4, 1 << 20  # memory that parsing needs, as a multiple of the file size, and number of bytes per read
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
-_SOME = 50  # lines used to detect the delimiter and the header
-_RAGGED = 0.9  # rows are lists if less than this fraction has one length; otherwise they are a table with damaged rows
+_SOME = 50  # number of lines that are used to detect the delimiter and the header
+_RAGGED = 0.9  # minimum fraction of rows of equal length in a table; otherwise, the rows are lists of labels
 _SUBJECTS = re.compile(r"\s*<\S+>(\s+<\S+>)*\s*")
 _BLOCK = 1 << 20
 
@@ -53,7 +54,7 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
     pieces, size = list[bytes](), 0
     with decompressing(path, lambda: ""), open_binary(path) as file:
         while piece := file.read(_PIECE if path.suffix.lower() in COMPRESSED else -1):
-            pieces.append(piece)  # a few compressed kilobytes can expand to any size, so check after each piece
+            pieces.append(piece)  # check the memory after each piece, because a compressed file can expand to any size
             size += len(piece)
             check_memory(path, _COPIES * size, free)
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -68,12 +69,11 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
 
 
 def _lines(data: bytes, start: int = 0) -> Iterator[str]:
-    """Yield the lines including their line ends; lines are copied only when they are consumed."""
+    """Yield the decoded lines with their line ends, without copying all lines at once."""
     return (found.group().decode() for found in _LINE.finditer(data, start))
 
 
 def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> list[list[str]]:
-    """Parse the first non-empty rows."""
     count = _SOME
     while True:
         lines = list(islice(_lines(data, start), count + 1))
@@ -81,12 +81,12 @@ def _some_rows(data: bytes, mark: str, start: int = 0, spaced: bool = False) -> 
         if len(lines) <= count:
             return rows
         if len(rows) > 3:
-            return rows[:-1]  # the last row may be cut off
-        count *= 8  # cells may span many lines
+            return rows[:-1]  # the last row may be incomplete
+        count *= 8  # a cell may contain many lines
 
 
 def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOptions | None = None, start: int = 0) -> str:
-    """Detect the delimiter that splits the first rows (without comments) into the same number of fields."""
+    """Detect the delimiter, which splits the rows after the leading comments into equal numbers of fields."""
     if options is not None and options.delimiter is not None:
         return options.delimiter
     if suffix(path) == ".tsv":
@@ -119,10 +119,10 @@ def delimiter_of(path: str | os.PathLike[str], data: bytes, options: TableOption
 
 
 def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.Table, str | None]:
-    """Read a table of text; also return the name of the column with row names, or None."""
+    """Read a table of text; also return the name of the column that contains row names, or None."""
     data, where = text_of(path), str(path)
     start = 0
-    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # spreadsheets write this line
+    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # spreadsheet programs declare the delimiter in this way
         start = found.end()
         options = options if options.delimiter else replace(options, delimiter=found[1].decode())
     mark = delimiter_of(path, data, options, start)
@@ -146,7 +146,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
 
 
 def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[str]) -> int:
-    """Return the position after leading # lines; a # line with as many fields as the next row is a header."""
+    """Return the position after the leading lines that start with #, except for a header."""
     lines = list(islice(_LINE.finditer(data, start), _SOME))
     count = 0
     while count < len(lines) and lines[count].group().lstrip().startswith(b"#"):
@@ -155,7 +155,7 @@ def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[
         return start
     fields = [len(row) for row in csv_rows([line.group().decode() for line in lines[count - 1 : count + 1]], mark)]
     if len(fields) == 2 and fields[0] == fields[1] and fields[0] > 1:
-        count -= 1  # the last # line holds the column names
+        count -= 1  # the last line that starts with # contains the column names
     if not count:
         return start
     first = lines[0].group().decode().strip()
@@ -164,7 +164,6 @@ def _after_comments(where: str, data: bytes, start: int, mark: str, notes: list[
 
 
 def _is_spaced(data: bytes, start: int, mark: str) -> bool:
-    """Check whether a space follows every delimiter in the first lines."""
     lines = [line for line in islice(_lines(data, start), _SOME) if mark in line]
     return mark != "\t" and bool(lines) and all(line.count(mark) == line.count(f"{mark} ") for line in lines)
 
@@ -172,7 +171,7 @@ def _is_spaced(data: bytes, start: int, mark: str) -> bool:
 def _header(
     where: str, rows: list[list[str]], data: bytes, mark: str, start: int, options: TableOptions, notes: list[str]
 ) -> list[str] | None:
-    """Return the names in the first row, or None if it is a sample; raise DataError if this is ambiguous."""
+    """Return the column names if the first row is a header, otherwise None; raise DataError if both are possible."""
     first, body = rows[0], rows[1:]
     if options.header is not None:
         return list(first) if options.header else None
@@ -222,7 +221,7 @@ def _header(
 
 
 def _above_numbers(values: list[float | None], body: list[list[str]], mark: str) -> bool:
-    """Check whether a word in the first row is above a numeric column, as a column name would be."""
+    """Check whether the first row has text in a numeric column, which is then a column name."""
     for j, value in enumerate(values):
         below = [_number(row[j], mark) for row in body if len(row) == len(values) and row[j].strip() not in MISSING]
         if value is None and below and None not in below:
@@ -231,13 +230,13 @@ def _above_numbers(values: list[float | None], body: list[list[str]], mark: str)
 
 
 def _number(field: str, mark: str) -> float | None:
-    """Parse a number with either decimal mark in the first row; NaN counts as a missing cell, not a number."""
+    """Parse a finite number with a decimal point or a decimal comma; return None for other text."""
     value = to_number(field.replace(",", ".") if mark != "," else field)
     return None if value is None or not np.isfinite(value) else value
 
 
 def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
-    """Split all rows into columns of text."""
+    """Split all rows into columns of text, with Arrow if possible."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -255,7 +254,7 @@ def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bo
                 ),
             )
         except pa.ArrowInvalid as error:
-            if "straddl" in str(error) and block < len(data):  # a row is longer than a block
+            if "straddl" in str(error) and block < len(data):  # Arrow reads blocks, and a row is longer than a block
                 block = min(16 * block, len(data) + 1)
                 continue
             break
@@ -266,7 +265,7 @@ def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bo
 
 
 def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: bool, width: int) -> pa.Table:
-    """Split the rows with Python's csv module; the error for a wrong field count contains the line number."""
+    """Split the rows with Python's csv module; raise DataError for the first row with a wrong number of fields."""
     import pyarrow as pa
 
     above = sum(1 for _ in _LINE.finditer(data[:body]))
@@ -290,7 +289,7 @@ def _by_rows(where: str, data: bytes, start: int, body: int, mark: str, spaced: 
 def _named(
     where: str, table: pa.Table, names: list[str] | None, options: TableOptions, notes: list[str]
 ) -> tuple[pa.Table, str | None]:
-    """Name the columns and drop empty rows and columns; also return the column with row names, or None."""
+    """Name the columns, and remove empty rows and columns; also return the name of a column of row names, or None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -299,7 +298,7 @@ def _named(
 
     width, row_names = table.num_columns, None
     while names is not None and names and not names[-1].strip():
-        names.pop()  # rows that end with a delimiter
+        names.pop()  # the header ends with a delimiter
     least = 1 if names is None else len(names)
     while width > least and empty(table.column(width - 1)):
         width -= 1
@@ -360,20 +359,20 @@ def _named(
 
 
 def _counts_rows(cells: Any) -> bool:
-    """Check whether the cells count the rows from 0 or 1."""
+    """Check whether the cells of a column are consecutive integers from 0 or 1."""
     first = cells[0].as_py()
     return first in ("0", "1") and cells.to_pylist() == [str(row + int(first)) for row in range(len(cells))]
 
 
 def read_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> list[list[str]]:
-    """Read rows with varying numbers of fields, such as lists of labels; empty fields are dropped."""
+    """Read rows with different numbers of fields, such as lists of labels, without the empty fields."""
     data = text_of(path)
     rows = csv_rows(_lines(data), delimiter_of(path, data, options))
     return [[field.strip() for field in row if field.strip()] for row in rows]
 
 
 def is_ragged(path: str | os.PathLike[str], options: TableOptions | None = None) -> bool:
-    """Check whether the rows of a text file are lists: no single length covers at least 90 % of the rows."""
+    """Check whether the rows of a text file are lists, which is assumed if fewer than 90 % have the same length."""
     data = text_of(path)
     counts = Counter(len(row) for row in csv_rows(_lines(data), delimiter_of(path, data, options)) if row)
     return len(counts) > 1 and max(counts.values()) < _RAGGED * sum(counts.values())

@@ -1,4 +1,4 @@
-"""Shared functions of the file readers: bytes, lines, row sources, and the exception `DataError`."""
+"""Functions that all file readers share, the concatenation of files, and the exception `DataError`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ log = logging.getLogger("dmo")
 Block = Any
 """Block of rows in memory: a NumPy array or a CSR array."""
 LONGEST_LINE = 1 << 28
-"""Maximum bytes per line of text, because a few compressed kilobytes can expand to a line of any length."""
+"""Maximum number of bytes per line of text, because a small compressed file can expand to a line of any length."""
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
 class DataError(UserError):
-    r"""Exception for invalid data; the message names the file, the byte or line, and the expected content.
+    r"""Exception raised for invalid data. The message contains the file, the byte or line, and the expected content.
 
     Examples
     --------
@@ -53,7 +53,10 @@ class DataError(UserError):
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    r"""Return the path of an existing file, or of a local copy of a URL; reject folders, pipes and devices."""
+    r"""Return the path of an existing file, or of a temporary copy if `path` is a URL.
+
+    Raise DataError if the path is a folder, a pipe or a device.
+    """
     path = _fetched(os.fspath(path))[0] if "://" in os.fspath(path) else Path(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder, expected a file")
@@ -78,13 +81,13 @@ def _fetched(url: str) -> tuple[Path, TemporaryDirectory[str]]:
 
 
 def csv_rows(text: Iterable[str], mark: str = ",", spaced: bool = False) -> Any:
-    """Create a `csv.reader` that accepts long fields; `spaced` skips spaces after delimiters."""
-    csv.field_size_limit((1 << 31) - 1)  # a cell can hold a document; with a wrong delimiter, a field is a whole line
+    """Create a `csv.reader` that accepts long fields and, if `spaced`, ignores spaces after delimiters."""
+    csv.field_size_limit((1 << 31) - 1)  # a field can contain a whole document
     return csv.reader(text, delimiter=mark, skipinitialspace=spaced)
 
 
 def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = None) -> None:
-    """Raise DataError if `needed` bytes exceed the free memory, before a file of this size is read."""
+    """Raise an error if `needed` bytes do not fit in the free memory, or in the memory limit of the process."""
     free = psutil.virtual_memory().available if free is None else free
     if needed > free:
         raise DataError(
@@ -98,21 +101,21 @@ def check_memory(where: str | os.PathLike[str], needed: int, free: int | None = 
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file in binary mode; decompress it if its name ends in .xz, .gz or .bz2."""
+    """Open a file in binary mode, and decompress it if its name ends in .xz, .gz or .bz2."""
     path = existing(path)
     opener = COMPRESSED.get(path.suffix.lower(), open)
     return opener(path, "rb")
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """Return the lower-case file extension that identifies the format, ignoring .xz, .gz and .bz2."""
+    """Return the file extension in lower case, without the extension of a compressed file (.xz, .gz or .bz2)."""
     path = Path(path)
     return (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 @contextmanager
 def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Iterator[None]:
-    """Convert decompression errors inside the `with` block to a DataError that includes the position reached."""
+    """Convert decompression errors within a `with` block to a DataError with the position that `place` returns."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -123,7 +126,7 @@ def decompressing(path: str | os.PathLike[str], place: Callable[[], str]) -> Ite
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, stripped line) of a plain or compressed text file, counting from 1."""
+    """Yield the number and the stripped text of each line of a text file, which may be compressed."""
     number = 0
     with decompressing(path, lambda: f" after line {number}"), open_binary(path) as file:
         while line := file.readline(LONGEST_LINE):
@@ -136,17 +139,17 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    r"""Compute the SHA-256 of a file's bytes, decompressed if its name ends in .xz, .gz or .bz2."""
+    r"""Compute the SHA-256 hash of a file after decompression, if its name ends in .xz, .gz or .bz2."""
     with decompressing(path, lambda: ""), open_binary(path) as file:
         return file_digest(file)
 
 
 def decoded(data: bytes | bytearray) -> str:
-    """Decode text in UTF-8 or UTF-16, with or without a byte order mark, otherwise in Windows-1252 or Latin-1."""
+    """Decode text in UTF-8 or UTF-16, or in Windows-1252 or Latin-1 if it is not valid UTF-8."""
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return data.decode("utf-16")
     some = data[:4096]
-    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)):  # in UTF-16, every second byte is zero for most text
+    for codec, first in (("utf-16-le", 1), ("utf-16-be", 0)):  # in most UTF-16 text, every second byte is zero
         if (
             len(data) % 2 == 0
             and some[first::2].count(0) > 0.7 * len(some[first::2])
@@ -160,14 +163,13 @@ def decoded(data: bytes | bytearray) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an exception message without its period, or the exception type if it is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def to_number(text: str) -> float | None:
-    """Convert a text field to a number; return None if it is not numeric.
+    """Convert text to a number, or return None if it is not a number.
 
-    Underscores are rejected: Python would parse 1_000 as a number, but in data it is more likely a name.
+    Python parses "1_000" as a number, but text with an underscore is more likely a name and therefore rejected.
     """
     try:
         return None if "_" in text else float(text)
@@ -176,25 +178,26 @@ def to_number(text: str) -> float | None:
 
 
 class SequentialRows(ByRows):
-    """Row source for data that can only be read sequentially from the beginning.
+    """Array-like for data that can only be read sequentially from the beginning.
 
-    Slices in ascending order need one pass over the data. A slice before the current block restarts at the first row.
+    Slices in ascending order need one pass over the data. A slice that starts before the current block reads the data
+    again from the first row.
 
     Parameters
     ----------
     shape : tuple of int
-        (n, d).
+        Number of rows and columns.
     dtype : numpy.dtype
-        Data type of the values.
+        Data type of the rows.
     start : callable
-        Function that returns a new iterator over all row blocks, in order.
+        Function that returns a new iterator over consecutive blocks of rows.
     where : str or Path
         Name of the file in error messages.
 
     Raises
     ------
     DataError
-        On slicing, if the iterator yields fewer rows than `shape` declares.
+        When the object is sliced, if the iterator yields fewer rows than `shape` declares.
 
     Examples
     --------
@@ -244,21 +247,21 @@ class SequentialRows(ByRows):
 
 
 class Stacked(ByRows):
-    """Vertical concatenation of row sources with the same number of columns.
+    """Vertical concatenation of arrays whose rows are read when the concatenation is sliced.
 
     Parameters
     ----------
-    parts : sequence of row source
-        Row sources of shape (n_i, d).
+    parts : sequence of array-like of shape (n_i, d)
+        Arrays to concatenate, or other objects with a shape, a dtype and slices of rows.
     where : str
         Name of the data in error messages.
     names : sequence of str, default=()
-        Names of the parts in error messages.
+        Names of the arrays in error messages.
 
     Raises
     ------
     DataError
-        If the parts have different numbers of columns.
+        If the arrays have different numbers of columns.
 
     Examples
     --------
@@ -293,14 +296,14 @@ class Stacked(ByRows):
 
     @property
     def shards(self) -> list[tuple[str, int]]:
-        """Names and row counts of the parts, or of nested parts if these have none; empty without names."""
+        """Names and row counts of the arrays, or of nested arrays if the arrays have no names."""
         inner = [part.shards for part in self.parts if isinstance(part, Stacked)]
         counts = [(name, part.shape[0]) for name, part in zip(self.names, self.parts)]
         return counts or [shard for shards in inner for shard in shards]
 
 
 def row_of_shard(shards: Sequence[tuple[str, int]], row: int) -> str | None:
-    """Return "SHARD, row I" for a row of stacked shards, or None if there are no shards."""
+    """Return the shard that contains a row and the row number within the shard as text, or None without shards."""
     first = 0
     for name, count in shards:
         if row < first + count:

@@ -1,4 +1,4 @@
-"""Readers of tables: CSV, TSV, Parquet, Arrow, JSON Lines, folders of such files, and DataFrames."""
+"""Readers of tables, which may be CSV, Parquet, Arrow or JSON Lines files, folders of such files, or DataFrames."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 _ARROW, _JSON_LINES = (".arrow", ".arrows", ".feather"), (".jsonl", ".ndjson")
 _TEXT = (".csv", ".tsv", ".txt")
 TABLES = (*_TEXT, *PARQUET)
-"""File extensions for which `frame_shape` finds the shape without reading the cells."""
+"""File extensions of tables whose number of columns is known before the cells are read."""
 FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
-"""File extensions that `read_frame` supports."""
+"""File extensions of all supported tables."""
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
-"""Copies of Parquet strings while a table is built; encodings that store every string in full."""
+"""Number of copies of a string in memory while a table is created, and Parquet encodings that do not share strings."""
 CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "category", "y"}
 """Common names of class columns."""
 _VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
 ROW_NAMES = "row_names"
-"""Key in the `attrs` of a table for the column with row names."""
+"""Key in the `attrs` of a DataFrame for the name of the column that contains row names."""
 NUMBERS = "\0numbers"
-"""Key for the numeric columns of a table that form one row source."""
+"""Name of the array that is formed from the numeric columns of a table."""
 SHARDS = "shards"
-"""Key in the `attrs` of a table for the names and row counts of its shards."""
+"""Key in the `attrs` of a DataFrame for the names and row counts of the files that it was read from."""
 
 
 def read_frame(
@@ -73,10 +73,9 @@ def read_frame(
     others: Sequence[str] = (),
     numbers: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Read a table; cells of text formats remain text, and columns in `others` are always read.
-
-    `unread` receives row sources for the Parquet vector columns and `numbers` (key `NUMBERS`), which are not read.
-    """
+    """Read a table as a DataFrame. The cells of text formats are not converted to numbers."""
+    # If `unread` is a dictionary, vector columns and the columns `numbers` of Parquet files are not read. Instead,
+    # `unread` receives array-like objects that read them later. Columns in `others` are always read.
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()
     for shard in source.paths:
@@ -116,7 +115,7 @@ def _one_frame(
     name: str | None,
     numbers: Sequence[str],
 ) -> pd.DataFrame:
-    """Read one shard of a table; if `name` is given, read only the columns `name` and `others`."""
+    """Read one file of a table; if `name` is given, read only the columns `name` and `others`."""
     if suffix(path) in PARQUET:
         return _parquet(path, unread, others, name, numbers)
     file = existing(path)
@@ -133,14 +132,14 @@ def _one_frame(
 
 
 def _columns(path: str | os.PathLike[str], name: str, known: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Select the column of PATH::COLUMN and the columns that match `others`; reject an unknown column."""
+    """Select the column `name` and the columns that match `others`; raise DataError if `name` does not exist."""
     if name not in known:
         raise unknown_column(f"{path}", name, known)
     return [column for column in known if column == name or column in chosen_columns(known, others)[0]]
 
 
 def table_numbers(source: Source, others: Sequence[str], options: TableOptions) -> list[str]:
-    """List the feature columns of Parquet shards if all of them are numeric; otherwise return []."""
+    """List the feature columns of Parquet files, or return an empty list if some of them are not numeric."""
     if source.ending not in PARQUET or source.name is not None or options.missing:
         return []
     found = list[list[str]]()
@@ -156,12 +155,12 @@ def table_numbers(source: Source, others: Sequence[str], options: TableOptions) 
 
 
 def open_numbers(source: Source) -> Rows:
-    """Open numeric columns of Parquet shards, as float32 if no column is wider and none is integer, else float64."""
+    """Open the numeric columns of Parquet files as one array, of type float32 if no column needs float64."""
     types = [number_columns(path) for path in source.paths]
     for path, own in zip(source.paths, types):
         for name in source.columns:
             found, expected = own[name], types[0][name]
-            # Integer columns with missing values become floats, so a difference in kind is allowed.
+            # Some programs store an integer column with missing values as floats. The files may differ in this respect.
             if found != expected and found.kind == expected.kind == "f":
                 raise DataError(
                     f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write "
@@ -173,14 +172,12 @@ def open_numbers(source: Source) -> Rows:
 
 
 def _is_class_name(name: str) -> bool:
-    """Check whether a name is common for class columns."""
     return name.strip().lower() in CLASS_NAMES
 
 
 def _parquet(
     path: str, unread: dict[str, Rows] | None, others: Sequence[str], name: str | None, numbers: Sequence[str]
 ) -> pd.DataFrame:
-    """Read a Parquet file; if `unread` is given, it receives the vector columns, and `numbers` are skipped."""
     file = open_parquet(path)
     known = list(file.schema_arrow.names)
     chosen = known if name is None else _columns(path, name, known, others)
@@ -196,7 +193,7 @@ def _parquet(
 
 
 def _frame(table: Any) -> pd.DataFrame:
-    """Convert an Arrow table to pandas; strings stay in Arrow, integers with missing values become objects."""
+    """Convert an Arrow table to a DataFrame with Arrow strings and with exact integers in columns that lack values."""
     import pandas as pd
     import pyarrow as pa
 
@@ -205,7 +202,6 @@ def _frame(table: Any) -> pd.DataFrame:
 
 
 def _arrow(path: Path) -> pd.DataFrame:
-    """Read an Arrow file (Feather) or an Arrow stream, batch by batch."""
     with by_pyarrow(path, "Arrow"):
         import pyarrow as pa
 
@@ -221,7 +217,7 @@ def _arrow(path: Path) -> pd.DataFrame:
 
 
 def _json_lines(path: Path, text: str) -> pd.DataFrame:
-    """Read a table with one JSON object per line; absent keys become missing values."""
+    """Read a table with one JSON object per line. If an object lacks a key, the cell is a missing value."""
     import pandas as pd
 
     records = []
@@ -238,7 +234,7 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
     if not records:
         raise DataError(f"{path}: is empty, expected a table")
     table = pd.DataFrame.from_records(records)
-    for name in table.columns:  # the text "null" stays text; nested objects are not supported
+    for name in table.columns:  # nested objects are not supported
         nested = next((row for row, cell in enumerate(table[name]) if isinstance(cell, dict)), None)
         if nested is not None:
             raise DataError(
@@ -248,15 +244,15 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
 
 
 def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
-    """Convert a polars or pyarrow table to pandas; return None for other objects.
+    """Convert a pandas, polars or pyarrow table to a pandas DataFrame; return None for other objects.
 
-    If `exact` is True, integers with missing values remain integers.
+    If `exact` is True, integer columns with missing values are not converted to floats.
     """
     kind = type(given)
-    if hasattr(kind, "collect_schema") and hasattr(kind, "collect"):  # a LazyFrame
+    if hasattr(kind, "collect_schema") and hasattr(kind, "collect"):  # a polars LazyFrame
         given = given.collect()
         kind = type(given)
-    if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # polars DataFrame, converted without pyarrow
+    if hasattr(kind, "get_columns") and hasattr(kind, "lazy"):  # a polars DataFrame, which is converted without pyarrow
         import pandas as pd
 
         def of(column: Any) -> Any:
@@ -273,17 +269,14 @@ def as_frame(given: Any, exact: bool = False) -> pd.DataFrame | None:
                 for name, v in cells.items()
             }
         )
-    if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # pyarrow Table
+    if hasattr(kind, "column_names") and hasattr(kind, "to_pandas"):  # a pyarrow Table
         given = _frame(given) if exact else given.to_pandas()
-    pandas = sys.modules.get("pandas")  # a caller with a DataFrame has already imported pandas
+    pandas = sys.modules.get("pandas")  # if pandas is not imported, `given` is not a DataFrame
     return given if pandas is not None and isinstance(given, pandas.DataFrame) else None
 
 
 def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
-    """Split a table into its vector columns and its other columns; missing vectors become rows of NaN.
-
-    -> arrays (n, d) by column
-    """
+    """Split a table into arrays of its vector columns, by column name, and the table of its other columns."""
     found = {}
     for name in table.columns[[not isinstance(dtype, np.dtype) or dtype.kind == "O" for dtype in table.dtypes]]:
         cells = _written_vectors(where, str(name), table[name])
@@ -298,7 +291,7 @@ def vectors(where: str, table: pd.DataFrame) -> tuple[dict[str, np.ndarray], pd.
 
 
 def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | None:
-    """Parse vectors written as text, such as [0.5, 1] or [0.5 1.]; return None for other columns."""
+    """Parse a column whose cells are vectors in text form, such as "[0.5, 1]"; return None for other columns."""
     first = next((cell for cell in column if isinstance(cell, str) and cell.strip()), "").strip()
     if (
         first[:1] not in ("[", "(")
@@ -326,7 +319,7 @@ def _written_vectors(where: str, name: str, column: pd.Series) -> list[Any] | No
 
 
 def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) -> np.ndarray:
-    """Stack the lists of a column to an array; `lists` are the rows that contain one, other rows become NaN."""
+    """Stack the vectors of a column to an array. Rows whose index is not in `lists` become NaN."""
     width = len(cells[lists[0]])
     for row in lists:
         if len(cells[row]) != width or not width:
@@ -360,7 +353,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
 
 
 def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
-    """Raise DataError if decoded Parquet exceeds the free memory; the file stores a repeated string only once."""
+    """Raise DataError if the decoded columns of a Parquet file, which stores a repeated string once, are too large."""
     about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
     for j, name in enumerate(top_columns(file)):
@@ -383,7 +376,7 @@ def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
 
 
 def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterator[int]:
-    """Yield the bytes of a string column, batch by batch; dictionary strings are held in memory only once."""
+    """Yield the number of bytes of the decoded strings in each batch of a string column."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
@@ -401,7 +394,7 @@ def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterato
 
 
 def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return rows and columns of a table without reading its cells; for text, 0 rows and the first line's fields."""
+    """Return the number of rows (0 for text files) and columns of a table without reading its cells."""
     path = existing(path)
     if suffix(path) in PARQUET:
         about = open_parquet(path).metadata
@@ -411,7 +404,7 @@ def frame_shape(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
-    """Find a column that looks like classes: by its name, or the last one with few distinct words; else None."""
+    """Return the name of a column that probably contains classes, or None."""
     found = None
     for column in columns:
         called, words = _is_class_name(column.name), column.kind in ("category", "boolean")
@@ -427,5 +420,5 @@ def class_like(columns: Sequence[Column], table: pd.DataFrame) -> str | None:
 
 
 def question(column: str) -> str:
-    """Build the note that suggests a class-like column as labels, for calls without labels."""
+    """Return a note that suggests a column as labels."""
     return f"column {column!r} looks like classes: --label-columns {column} (in Python labels=[{column!r}])"

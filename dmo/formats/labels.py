@@ -1,4 +1,4 @@
-"""Read labels in any supported form, for tables, images and annotations."""
+"""Conversion of labels in any supported form to a label matrix."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from dmo.formats.schema import (
 )
 
 Kind = Literal["labels", "classes", "targets"]
-"""Kind of the target: 0 and 1 for every label, one class per sample, or regression targets."""
+"""Kind of the target: label indicators of 0 and 1, one class per sample, or regression targets."""
 _CLASSES, _EACH, _APART = 20, 5, 3
-"""A column of integers has classes if it has at most `_CLASSES` distinct values. With more values, it also has classes
-if each occurs at least `_EACH` times and their range is at least `_APART` times their number, as for codes."""
+"""A column of integers contains classes if it has at most 20 distinct values. With more values, it contains classes if
+each value occurs at least 5 times and the range of the values is at least 3 times their number."""
 _DIGITS = 15
-"""Number of decimal digits up to which float64 represents every integer exactly."""
+"""Maximum number of decimal digits with which float64 represents every integer exactly."""
 _TOKEN = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}]+)""")
 
 
 def label_matrix(
     where: str, given: Any, options: TableOptions | None = None, notes: list[str] | None = None
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Build a label matrix from labels in any form; the result is CSR if this needs less memory.
+    """Convert labels in any supported form to a label matrix, label names and the kind of the target.
 
-    -> labels (n, L)
+    The label matrix of shape (n, L) is a CSR array if this needs less memory.
     """
     import pandas as pd
 
@@ -61,7 +61,7 @@ def label_matrix(
             found, real = checked_numbers(where, array, None, options)
             return found, None, "targets" if real else "labels"
         array = dense(rows(array)) if len(array.shape) == 2 else np.asarray(array)
-        given = pd.Series(array.ravel()).to_frame()  # Vectors in MATLAB files have one row or one column.
+        given = pd.Series(array.ravel()).to_frame()  # A vector in a MATLAB file is a matrix with one row or one column.
     if given.shape[1] == 1:
         found, labels, kind = _of_one_column(where, given.iloc[:, 0], options, notes)
         return packed(found), labels, kind
@@ -91,7 +91,7 @@ def label_matrix(
 
 
 class _ColumnRows(ByRows):
-    """Row source of columns with different types, so that a few unknown cells do not turn all columns into floats."""
+    """Array-like of columns with different types, which are converted to a common type block by block."""
 
     def __init__(self, columns: Sequence[np.ndarray]):
         self.columns, self.dtype = columns, np.result_type(*columns)
@@ -102,12 +102,12 @@ class _ColumnRows(ByRows):
 
 
 def _narrow(values: np.ndarray | None) -> np.ndarray | None:
-    """Convert numbers to bytes if all of them are 0 or 1."""
+    """Convert numbers to uint8 if all of them are 0 or 1."""
     return values if values is None or not ((values == 0) | (values == 1)).all() else values.astype(np.uint8)
 
 
 def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes: list[str]) -> np.ndarray | None:
-    """Return the numbers of a column, with true and false as 1 and 0; return None for other text and for lists."""
+    """Convert a column to numbers (true and false to 1 and 0); return None if the column contains lists or text."""
     values = typed_numbers(column, options.missing)
     if values is not None or has_lists(column):
         return values
@@ -132,14 +132,13 @@ def _numbers_of(where: str, name: str, column: Any, options: TableOptions, notes
 
 
 def numbers_alone(cell: str) -> bool:
-    """Return whether a cell is a number."""
     import pyarrow as pa
 
     return numbers(pa.array([cell])) is not None
 
 
 def label_sets(where: str, given: Any, options: TableOptions | None = None) -> list[list[str]]:
-    """Return the label names of every sample, from any form that `label_matrix` reads; unknown labels are omitted."""
+    """Return the list of label names of every sample, without unknown labels, for labels in any supported form."""
     Y, names, kind = label_matrix(where, given, options)
     if kind == "targets":
         raise DataError(f"{where}: has real numbers, expected labels: 0 and 1, classes, or lists of names")
@@ -151,17 +150,18 @@ def label_sets(where: str, given: Any, options: TableOptions | None = None) -> l
 def checked_numbers(
     where: str, array: Any, names: Sequence[str] | None, options: TableOptions | None = None
 ) -> tuple[Block, bool]:
-    """Return labels 0 and 1 or regression targets, and whether they are targets; only one block is in memory as floats.
+    """Convert numbers to label indicators of 0 and 1 or to regression targets; also return whether they are targets.
 
-    Raises DataError if a cell is infinite or all cells are missing. array (n, L): any row source
+    Raise DataError if a number is infinite or all numbers are missing.
     """
-    # Several columns of -1 and 1 are labels, which is common in MATLAB data sets.
+    # Only one block of rows at a time is converted to floats. If several columns contain -1 and 1, they are label
+    # indicators, which is common in MATLAB data sets.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
     if isinstance(array, np.ndarray) or scipy.sparse.issparse(array):
         array = rows(array)
     if scipy.sparse.issparse(array):
-        if 0 in marks:  # Entries that are not stored are unknown.
+        if 0 in marks:  # 0 marks an unknown label, so the elements that are not stored are unknown.
             array = array.toarray()
         elif not array.has_canonical_format:
             array = array.copy()
@@ -217,7 +217,7 @@ def checked_numbers(
 
 
 def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """Yield the first row index of each block, and the block with NaN instead of missing value markers."""
+    """Yield each block of rows, with NaN instead of missing value markers, and the index of its first row."""
     for where in cell_blocks(array.shape):
         block = rows(array, where)
         if marks or block.dtype.kind not in "buif":
@@ -229,7 +229,7 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
 
 
 def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    """Yield row, column and value of the selected cells; for sparse blocks, `chosen` refers to the stored cells."""
+    """Yield the row, the column and the value of each cell, or stored element, for which `chosen` is True."""
     for at in np.argwhere(chosen):
         if scipy.sparse.issparse(block):
             row = int(np.searchsorted(block.indptr, at[0], side="right")) - 1
@@ -239,20 +239,19 @@ def _places(block: Any, chosen: np.ndarray) -> Iterator[tuple[int, int, float]]:
 
 
 def _of_signs(block: Any) -> Any:
-    """Convert -1 and 1 to 0 and 1, and keep NaN."""
+    """Replace -1 by 0 in label indicators of -1, 1 and NaN."""
     values = dense(block)
     return np.where(np.isnan(values), values, values > 0) if values.dtype.kind == "f" else values > 0
 
 
 def _is_sentinel(value: float) -> bool:
-    """Return whether an integer looks like a missing value marker: it is negative or has only the digit 9."""
+    """Return whether a number may be a missing value marker, such as -1 or 999: negative, or with only the digit 9."""
     return value == int(value) and (value < 0 or set(str(int(value))) == {"9"})
 
 
 def _of_one_column(
     where: str, column: Any, options: TableOptions, notes: list[str]
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Read labels from a single column of lists, classes or numbers."""
     name = column.name if isinstance(column.name, str) else None
     forced = options.label_kind(str(name))
     if has_lists(column):
@@ -274,18 +273,17 @@ def _of_one_column(
     sets, several = [[level] for level in levels], False
     if forced != "category":
         sets, several = _cut(where, str(name), levels, codes, options, notes)
-    found, names = _indicator([*sets, []])  # The last row is for missing cells.
+    found, names = _indicator([*sets, []])  # The last row represents missing cells.
     found, gap = found[np.where(codes < 0, len(sets), codes)], np.flatnonzero(codes < 0)
     if (
         several and len(gap) and cells is not None
-    ):  # An empty cell means no labels; other missing value markers mean unknown labels.
+    ):  # An empty cell means that the sample has no labels. A missing value marker means that its labels are unknown.
         empty = cells.take(gap).fill_null("").to_pylist()
         gap = gap[[bool(cell.strip()) for cell in empty]]
     return unknown_rows(found, gap), names, "labels" if several else "classes"
 
 
 def _is_long(column: Any) -> bool:
-    """Return whether a column has integers that float64 cannot represent exactly."""
     known = column.dropna() if column.dtype.kind in "iu" else column[:0]
     return bool(len(known) and max(abs(int(known.min())), abs(int(known.max()))) > 1 << 53)
 
@@ -293,7 +291,7 @@ def _is_long(column: Any) -> bool:
 def _of_numbers(
     where: str, name: str | None, values: np.ndarray, cells: Any, options: TableOptions, notes: list[str]
 ) -> tuple[Block, list[str] | None, Kind]:
-    """Convert a column of numbers to classes, one label or one target; the class names are the text of the cells."""
+    """Convert a column of numbers to classes, to a single label or to a regression target."""
     called = name or "label"
     forced = options.label_kind(called)
     found, real = checked_numbers(where, values[:, None], [called], options)
@@ -353,7 +351,10 @@ def _are_classes(
     texts: Sequence[Collection[str]],
     notes: list[str],
 ) -> bool:
-    """Return whether numbers are classes: few integers, leading zeros, consecutive from 0 or 1, or spaced codes."""
+    """Return whether a column of integers contains classes rather than a regression target.
+
+    Classes are recognized by few distinct values, leading zeros, consecutive numbers, or codes with large gaps.
+    """
     if len(levels) >= n or not np.all(levels == np.round(levels)):
         return False
     if len(levels) <= _CLASSES or any(re.match(r"\s*0\d", text) for one in texts for text in one):
@@ -375,7 +376,7 @@ def _are_classes(
 
 
 def _named(cell: Collection[Any]) -> list[str]:
-    """Return the labels of a typed list; JSON objects, as in files of Annif, are represented by their URI or name."""
+    """Return the labels in a list. A JSON object, as in files of Annif, is replaced by its URI or name."""
     found = []
     for part in cell:
         if isinstance(part, Mapping):
@@ -390,7 +391,7 @@ def _named(cell: Collection[Any]) -> list[str]:
 def _cut(
     where: str, name: str, levels: Sequence[str], codes: np.ndarray, options: TableOptions, notes: list[str]
 ) -> tuple[list[list[str]], bool]:
-    """Split the distinct cells into labels; also return whether cells are lists of labels."""
+    """Split each distinct cell into labels; also return whether the cells are lists of labels."""
     if (separator := options.label_separator(levels)) is not None:
         return split_cells(levels, separator)
     if all(is_bracketed(level) for level in levels):
@@ -410,7 +411,7 @@ def _cut(
 
 
 def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
-    """Parse the labels of a Python or JSON list or NumPy array written as text."""
+    """Parse labels from the text of a Python list, a JSON list or a NumPy array."""
     import ast
 
     inner = NUMPY.sub(r"\1", cell.strip()[1:-1]).strip()
@@ -431,10 +432,7 @@ def _listed(where: str, name: str, cell: str, row: int) -> list[str]:
 
 
 def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -> str | None:
-    """Detect the separator between the labels of a cell, or return None if cells are single labels.
-
-    If cells have no parts in common, the character belongs to the class names.
-    """
+    """Detect the separator between the labels of a cell; return None if each cell is a single label."""
     for mark in (*SEPARATORS, " "):
         sets = [[part.strip() for part in level.split(mark) if part.strip()] for level in levels]
         marked = [parts for parts in sets if len(parts) > 1]
@@ -459,7 +457,7 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
                 )
             continue
         if not shared and (mark == "|" or (mark == ";" and not any("; " in level for level in levels))):
-            return mark  # The character is unusual in ordinary text.
+            return mark  # The character is rare in the name of a class, so it separates labels.
         if not shared:
             notes.append(f"{where}: {example!r} in {name!r} is read as one label (to split it: --separator '{mark}')")
             continue
@@ -480,7 +478,7 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
 def split_cells(
     cells: Sequence[str], separator: str | None = None, known: Collection[str] = ()
 ) -> tuple[list[list[str]], bool]:
-    """Split cells into labels, except for `known` labels; also return whether a separator was used."""
+    """Split cells into labels, but keep cells that are `known` labels; also return whether a separator was used."""
     mark = separator
     if mark is None:
         several = [cell for cell in cells if cell not in known]
@@ -490,7 +488,6 @@ def split_cells(
 
 
 def unknown_rows(labels: Block, where: np.ndarray) -> Block:
-    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
     if not len(where):
         return labels
     if not scipy.sparse.issparse(labels):
@@ -510,7 +507,7 @@ def unknown_rows(labels: Block, where: np.ndarray) -> Block:
 
 
 def is_label_sets(y: Any) -> bool:
-    """Return whether rows are lists of labels: sets, rows with text, or rows of different lengths."""
+    """Return whether `y` is a sequence with a set or list of labels for each sample."""
     if isinstance(y, (str, bytes)) or not (isinstance(y, (list, tuple)) or getattr(y, "ndim", 0) == 1):
         return False
     if getattr(y, "dtype", np.dtype(object)).kind != "O":
@@ -536,15 +533,12 @@ def _indicator(sets: Sequence[Collection[str]]) -> tuple[scipy.sparse.csr_array,
 
 
 def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
-    """Return the class name of every sample, or None for samples of unknown class.
-
-    labels (n, L) -> (n,)
-    """
+    """Convert class indicators of shape (n, L) to an array of n class names, with None for unknown classes."""
     if labels is None:
         return None
     named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
     if scipy.sparse.issparse(labels):
-        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # A row has one class, or only NaN.
+        first, known = labels.indptr[:-1], ~np.isnan(np.append(labels.data, 0))  # A row has one class or only NaN.
         found, known = named[np.append(labels.indices, 0)[first]], known[first]
     else:
         known = ~np.isnan(labels).any(axis=1)

@@ -1,13 +1,14 @@
-"""Reader of MATLAB files, version 5 (v5, v6, v7) and 7.3: numeric, logical and sparse matrices, also in cell arrays.
+"""Reader of numeric, logical and sparse matrices in MATLAB files of version 5 (v5, v6, v7) and 7.3.
 
-Sources: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format"; MAT-File Versions.
+Files of version 5 are parsed without SciPy, which trusts the sizes inside a file. A damaged file crashes SciPy (with a
+segmentation fault or a bus error, also in SciPy 1.17) instead of raising an exception.
 
-Version 5 files are parsed here rather than by SciPy, which trusts the counts inside a file. A damaged file crashes
-SciPy (segmentation fault or bus error, also in SciPy 1.17) instead of raising an error.
+Files of version 7.3 are HDF5 files, which are read with h5py. The attribute MATLAB_class of a variable is its class,
+MATLAB_sparse is the number of rows of a sparse matrix, and MATLAB_empty marks an empty matrix, whose values are its
+dimensions. The elements of a cell array are references to objects in the group #refs# of the file. The reader never
+follows links, and never reads values that are stored in other files.
 
-Version 7.3 files are HDF5 and are read through h5py. The attributes are MATLAB_class, MATLAB_sparse (number of rows)
-and MATLAB_empty (the values are the dimensions). Links and data in other files, virtual datasets and region references
-are never followed. The elements of a cell array are references to the group #refs# of the same file.
+References: MathWorks, MAT-File Format (R2014b), "Level 5 MAT-File Format"; MAT-File Versions.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def matlab_variables(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[int,
     Returns
     -------
     dict of str to (tuple of int, str)
-        Shape and class of each variable by name. Classes are "double", "uint8", "sparse", "char", ...; logical arrays
-        are "uint8".
+        Shape and class of each variable by name. A class is a string such as "double", "sparse" or "char". Logical
+        arrays have the class "uint8".
 
     Raises
     ------
@@ -74,20 +75,20 @@ def read_matlab(
     path : path-like
         MATLAB file of version 5 (v5, v6, v7) or 7.3. Version 7.3 requires `dmo-learn[matlab]`.
     names : list of str, default=None
-        Variables to read; "X{2}" is the second element of the cell array X. If None, all numeric variables outside
-        cell arrays are read. Structs, objects and functions are not supported.
+        Names of the variables to read. For example, "X{2}" is the second element of the cell array X. If None, all
+        numeric variables outside cell arrays are read.
 
     Returns
     -------
     dict of str to ndarray or csr_array
-        Matrix of each variable by name. Dense matrices have the stored data type, which in version 5 is the smallest
-        type that holds the values. Sparse matrices are CSR arrays.
+        Matrix of each variable by name. A dense matrix has the data type in which the file stores its values; files of
+        version 5 use the smallest type that represents all values. Sparse matrices are CSR arrays.
 
     Raises
     ------
     DataError
         If the file is truncated, damaged or of another format, or if a requested variable is missing, complex or not
-        numeric. For damaged files of version 5, the message contains the byte position.
+        numeric. For a damaged file of version 5, the message contains the byte position.
     ImportError
         If the file has version 7.3 and h5py is not installed.
 
@@ -116,7 +117,7 @@ def read_matlab(
 
 
 def matlab_cells(path: str | os.PathLike[str]) -> dict[str, dict[str, tuple[tuple[int, ...], str]]]:
-    """List the elements ("X{1}", "X{2}", ...) of each cell array with shape and class, by name of the array."""
+    """Return the shape and class of the elements "X{1}", "X{2}", ... of each cell array X, by name of the array."""
     found = {name: _cells(variable) for name, variable in _variables(existing(path)).items() if variable.kind == "cell"}
     return {name: {part.name: (part.shape, part.kind) for part in parts} for name, parts in found.items()}
 
@@ -137,13 +138,13 @@ CLASSES = dict(enumerate(["cell", "struct", "object", "char", *_NUMBERS, "functi
 NUMERIC = set(_NUMBERS)
 COMPLEX = 0x0800
 ENOUGH = 4096
-"""Bytes to read for the flags, dimensions and name of a matrix; enough for matrices with few dimensions."""
+"""Number of bytes that suffice to read the flags, the dimensions and the name of a matrix."""
 ROWS_PER_BYTE = 1024
-"""Maximum rows of a sparse matrix per byte in the file; above it, the dimensions are considered damaged."""
+"""Maximum number of rows of a sparse matrix per byte of its data. More rows indicate damaged dimensions."""
 
 
 class _Parts:
-    """Sequential reader of the parts of one matrix; raises DataError if a part exceeds the matrix."""
+    """Sequential reader of the parts of one matrix in a file of version 5."""
 
     def __init__(self, data: bytes | memoryview, order: str, where: str):
         self.data, self.order, self.where, self.position = data, order, where, 0
@@ -152,7 +153,7 @@ class _Parts:
         return DataError(f"{self.where}, byte {self.position} in it: expected {expected}; the file is damaged")
 
     def next(self, what: str, allowed: str = "iuf") -> np.ndarray:
-        """Read the numbers of the next part; `what` names it in errors, `allowed` lists the permitted dtype kinds."""
+        """Read the numbers of the next part; raise DataError if the part is damaged."""
         start, order = self.position, self.order
         if start + 8 > len(self.data):
             raise self.fail(f"{what}, reached the end of the matrix")
@@ -172,7 +173,6 @@ class _Parts:
         return np.frombuffer(self.data, dtype, count // dtype.itemsize, first)
 
     def inner(self) -> memoryview:
-        """Return the bytes of the next part, a matrix inside a cell array."""
         if self.position + 8 > len(self.data):
             raise self.fail("a matrix in the cell array, reached its end")
         kind, count = struct.unpack_from(self.order + "II", self.data, self.position)
@@ -198,7 +198,7 @@ class _Matrix:
         return f"{self.path}: the {'compressed ' if self.compressed else ''}matrix at byte {self.position}"
 
     def parts(self, limit: int = 0) -> _Parts:
-        """Decompress the first `limit` bytes of the matrix (0: all) and return a reader for them."""
+        """Return a reader for the first `limit` bytes of the decompressed matrix, or for the whole matrix if 0."""
         with open(self.path, "rb") as file:
             file.seek(self.position + 8)
             data = file.read(min(2 * limit, self.count) if limit else self.count)
@@ -210,8 +210,9 @@ class _Matrix:
             kind, count = struct.unpack(self.order + "II", inner) if len(inner) == 8 else (0, 0)
             if not limit:
                 check_memory(self.where, count)
-            inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))  # 0 means no limit
-            if not limit:  # read to the end, where the checksum is
+            # The size passed to `decompress` must be positive, because 0 means that the size is not limited.
+            inner += stream.decompress(stream.unconsumed_tail, max(1, min(limit or count, count)))
+            if not limit:  # read to the end of the stream, where zlib verifies the checksum
                 inner += stream.decompress(stream.unconsumed_tail, 1)
             if not limit and not stream.eof:
                 raise zlib.error("its size differs from the declared size of the matrix")
@@ -224,7 +225,6 @@ class _Matrix:
         return _Parts(inner[8:], self.order, self.where)
 
     def describe(self, parts: _Parts) -> tuple[str, tuple[int, ...], str, int]:
-        """Read name, shape, class and flags from the first parts."""
         words = parts.next("array flags", "u")
         if len(words) != 2:
             raise parts.fail("two words of array flags")
@@ -238,7 +238,7 @@ class _Matrix:
 
 @dataclass(frozen=True)
 class _Inside(_Matrix):
-    """Matrix in a cell array, whose bytes are already in memory."""
+    """Element of a cell array, whose bytes are in memory."""
 
     data: memoryview
 
@@ -247,7 +247,7 @@ class _Inside(_Matrix):
 
 
 def _matrices(path: Path) -> Iterator[_Matrix]:
-    """Yield the matrices of a file; raise DataError if one extends beyond its end."""
+    """Yield the matrices of a file; raise DataError if a matrix extends beyond the end of the file."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(HEADER)
@@ -278,15 +278,12 @@ def _matrices(path: Path) -> Iterator[_Matrix]:
 
 @dataclass(frozen=True)
 class Variable:
-    """Variable of a version 5 file with its name, shape and class (`kind`)."""
-
     name: str
     shape: tuple[int, ...]
     kind: str
     _matrix: _Matrix
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Read the values."""
         parts = self._matrix.parts()
         _, shape, _, flags = self._matrix.describe(parts)
         if flags & COMPLEX:
@@ -294,7 +291,7 @@ class Variable:
         return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
 
     def cells(self) -> list[Variable]:
-        """List the elements of a cell array in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        """List the elements NAME{1}, NAME{2}, ... of a cell array."""
         parts, whole, found = self._matrix.parts(), self._matrix, []
         _, shape, _, _ = whole.describe(parts)
         for number in range(1, math.prod(shape) + 1):
@@ -305,11 +302,11 @@ class Variable:
 
 
 def _of_level5(path: Path) -> dict[str, Variable]:
-    """List the variables of a file by name without reading their values."""
+    """Return the variables of a file of version 5 by name, without reading their values."""
     found = {}
     for matrix in _matrices(path):
         name, shape, kind, _ = matrix.describe(matrix.parts(ENOUGH))
-        if name:  # matrices without a name are MATLAB's internal data about objects
+        if name:  # a matrix without a name contains internal data of MATLAB
             found[name] = Variable(name, shape, kind, matrix)
     return found
 
@@ -338,7 +335,7 @@ def checked_csr(
     where: str,
     fail: Callable[[str], DataError],
 ) -> scipy.sparse.csr_array:
-    """Convert MATLAB's compressed columns (`size` bytes) to a CSR matrix; raise the error of `fail` if invalid."""
+    """Convert a sparse matrix in MATLAB's column format to a CSR array; raise the error of `fail` if it is invalid."""
     if shape[0] > ROWS_PER_BYTE * size:
         raise fail(f"fewer than {shape[0]} rows for a matrix of {size} bytes")
     check_memory(where, 8 * shape[0])
@@ -356,16 +353,16 @@ def checked_csr(
 USERBLOCK = 512
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_VALUES = 1100
-"""Maximum bytes of values per byte of the file; deflate, the only compression in MATLAB files, reaches 1032."""
+"""Maximum number of bytes of values per byte of the file. MATLAB compresses with deflate, by a factor of up to 1032."""
 _CELLS = "#refs#"
-"""Group that contains the elements of cell arrays."""
+"""Name of the HDF5 group that contains the elements of cell arrays."""
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
-"""Built-in HDF5 filters that are allowed; other filters load plugins, whose output size is not bounded."""
+"""HDF5 filters that the reader supports. Other filters load plugins, which may produce output of any size."""
 _DAMAGED = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
 
 
 def is_hdf5(path: Path) -> bool:
-    """Check whether the HDF5 signature is at byte 0 or after MATLAB's header, whose text is not reliable."""
+    """Check whether the HDF5 signature is at the beginning of the file or after MATLAB's header."""
     with open(path, "rb") as file:
         head = file.read(USERBLOCK + len(_SIGNATURE))
     return _SIGNATURE in (head[: len(_SIGNATURE)], head[USERBLOCK:])
@@ -373,8 +370,6 @@ def is_hdf5(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class HdfVariable:
-    """Variable of a version 7.3 file with its name, shape and class (`kind`)."""
-
     name: str
     shape: tuple[int, ...]
     kind: str
@@ -382,7 +377,6 @@ class HdfVariable:
     _cell: str | None = None
 
     def read(self) -> np.ndarray | scipy.sparse.csr_array:
-        """Read the values."""
         with _opened(self._path) as file:
             node = _child(file, self.name) if self._cell is None else _child(_child(file, _CELLS), self._cell)
             if self.kind == "sparse":
@@ -392,7 +386,7 @@ class HdfVariable:
             return np.ascontiguousarray(self._values(node).T)
 
     def cells(self) -> list[HdfVariable]:
-        """List the elements of a cell array in MATLAB's order: NAME{1}, NAME{2}, ..."""
+        """List the elements NAME{1}, NAME{2}, ... of a cell array."""
         import h5py
 
         with _opened(self._path) as file:
@@ -410,7 +404,7 @@ class HdfVariable:
 
     def _sparse(self, group: h5py.Group) -> scipy.sparse.csr_array:
         parts = {name: self._values(_child(group, name)) for name in ("ir", "jc", "data") if name in group}
-        nothing = np.zeros(0)  # MATLAB omits empty parts
+        nothing = np.zeros(0)  # MATLAB does not store empty arrays
         rows, starts, values = (parts.get(name, nothing) for name in ("ir", "jc", "data"))
         size = sum(part.nbytes for part in parts.values())
         return checked_csr(self.shape, rows, starts, values, size, f"{self._path}::{self.name}", self._damaged)
@@ -431,7 +425,7 @@ class HdfVariable:
                 f"{', '.join(_FILTERS.values())} at most once; save it again with MATLAB's -v7.3"
             )
         size = self._path.stat().st_size
-        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # chunks are decompressed as a whole
+        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize  # HDF5 decompresses whole chunks
         most = max(dataset.nbytes, chunk)
         if most > MOST_VALUES * size:
             raise self._damaged(f"at most {MOST_VALUES * size} bytes of values in a file of {size} bytes, got {most}")
@@ -443,21 +437,22 @@ class HdfVariable:
 
 
 def _of_hdf5(path: Path) -> dict[str, HdfVariable]:
-    """List the variables of a file by name without reading their values."""
+    """Return the variables of a file of version 7.3 by name, without reading their values."""
     with _opened(path) as file:
-        names = [name for name in file if not name.startswith("#")]  # MATLAB's internal data about cells and objects
+        # Groups whose names start with # contain internal data of MATLAB and the elements of cell arrays.
+        names = [name for name in file if not name.startswith("#")]
         return {name: HdfVariable(name, *_described(_child(file, name)), path) for name in names}
 
 
 def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
-    """Read shape and class; HDF5 stores the dimensions of a MATLAB array in reverse order."""
+    """Read the shape and the class of a variable. An HDF5 file contains the dimensions in reverse order."""
     kind = bytes(node.attrs["MATLAB_class"]).decode("latin-1").replace("logical", "uint8")
     if "MATLAB_sparse" in node.attrs:
         return (int(node.attrs["MATLAB_sparse"]), len(_child(node, "jc")) - 1), "sparse"
     if kind not in NUMERIC:
         return (), kind
     if "MATLAB_empty" in node.attrs:
-        if node.chunks or node.external or node.is_virtual:  # MATLAB stores this shape contiguously in the file
+        if node.chunks or node.external or node.is_virtual:  # MATLAB never stores a shape in chunks
             raise UserError("the shape of an empty matrix is chunked or stored in another file")
         shape = tuple(int(d) for d in node[:32])
         if math.prod(shape):
@@ -467,7 +462,7 @@ def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
 
 
 def _child(group: h5py.Group, name: str) -> Any:
-    """Return the object with this name in a group; reject soft and external links."""
+    """Return the object with this name in a group; raise UserError if it is a link to another object or file."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):

@@ -1,4 +1,4 @@
-"""Row sources for numeric and vector columns of Parquet files; pyarrow decodes one batch of rows at a time."""
+"""Array-like objects that read numeric columns or a vector column of a Parquet file when they are sliced."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _BATCH = 8 << 20
-"""Bytes of decoded values per batch."""
+"""Number of bytes of the values that are decoded together."""
 
 
 @contextmanager
 def by_pyarrow(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Convert any pyarrow error inside the `with` block to a DataError."""
+    """Convert errors of pyarrow within a `with` block to a DataError."""
     try:
         yield
     except (MemoryError, UserError, FileNotFoundError):
         raise
-    except Exception as error:  # pyarrow raises many exception types
+    except Exception as error:  # pyarrow raises many types of exceptions
         raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)})") from None
 
 
 def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
-    """Open a Parquet file, memory-mapped if it is local and through fsspec if it is a URL."""
+    """Open a local Parquet file as a memory map, or a Parquet file at a URL with fsspec."""
     from pyarrow.parquet import ParquetFile
 
     with by_pyarrow(path, "Parquet"):
@@ -46,7 +46,7 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
 
 
 def top_columns(file: ParquetFile) -> list[str]:
-    """Return the top-level table column of each physical column in the file (nested columns have several)."""
+    """Return the name of the table column to which each physical column of the file belongs."""
     names, found = dict.fromkeys(file.schema_arrow.names), []
     for j in range(file.metadata.num_columns):
         path = file.metadata.schema.column(j).path
@@ -55,7 +55,7 @@ def top_columns(file: ParquetFile) -> list[str]:
 
 
 def vector_columns(file: ParquetFile) -> list[str]:
-    """List the columns of numeric vectors; integer vectors qualify only if none of their values is missing."""
+    """List the columns that contain vectors of floats, or vectors of integers without missing values."""
     found, tops = [], top_columns(file)
     for field in file.schema_arrow:
         if (inner := _value_type(field.type)) is not None:
@@ -67,7 +67,7 @@ def vector_columns(file: ParquetFile) -> list[str]:
 
 
 def _value_type(kind: pa.DataType) -> np.dtype | None:
-    """Return the dtype of the numbers in a list column, or None if it is not a list of numbers."""
+    """Return the dtype of the vectors in a column, or None if the column does not contain vectors."""
     import pyarrow.types as types
 
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -77,7 +77,7 @@ def _value_type(kind: pa.DataType) -> np.dtype | None:
 
 
 def number_columns(path: str | os.PathLike[str]) -> dict[str, np.dtype]:
-    """Return the dtypes of the numeric and boolean columns, excluding the pandas index."""
+    """Return the dtypes of the numeric and boolean columns by name, without the index of a pandas DataFrame."""
     import pyarrow.types as types
 
     file = open_parquet(path)
@@ -92,9 +92,9 @@ def number_columns(path: str | os.PathLike[str]) -> dict[str, np.dtype]:
 
 
 class _ParquetRows(ByRows):
-    """Row source for columns of a Parquet file.
+    """Base class of array-like objects that read columns of a Parquet file.
 
-    Ascending slices decode every row group once. One batch of rows per thread is held in memory.
+    Each thread keeps one batch of decoded rows in memory. Slices in ascending order decode every row group once.
     """
 
     shape: tuple[int, int]
@@ -107,7 +107,7 @@ class _ParquetRows(ByRows):
 
     @property
     def largest(self) -> int:
-        """Size of the largest row group in bytes."""
+        """Size in bytes of the largest row group after decoding."""
         return self._most * self.shape[1] * self.dtype.itemsize
 
     def __getstate__(self) -> dict[str, Any]:
@@ -128,11 +128,11 @@ class _ParquetRows(ByRows):
         return out[::step]
 
     def _block(self, row: int) -> tuple[int, np.ndarray]:
-        """Return the decoded batch that contains a row, and the index of the batch's first row."""
+        """Return the decoded batch that contains a row, and the index of the first row in the batch."""
         own = self._own
         first, block = getattr(own, "block", (0, np.empty((0, 0))))
         group = int(np.searchsorted(self._ends, row, side="right")) - 1
-        # Restart if the row precedes the batch or belongs to a later row group.
+        # Start a new iterator over batches if the row precedes the batch or belongs to a later row group.
         if len(block) == 0 or row < first or self._ends[group] > first + len(block):
             own.batches, first, block = self._batches(group), int(self._ends[group]), block[:0]
         while row >= first + len(block):
@@ -144,7 +144,7 @@ class _ParquetRows(ByRows):
         return first, block
 
     def _batches(self, group: int) -> Iterator[np.ndarray]:
-        """Decode a row group and all following ones, batch by batch."""
+        """Decode the rows of the file batch by batch, starting with a row group."""
         file, first = open_parquet(self._path), int(self._ends[group])
         size = max(1, _BATCH // max(1, self.shape[1] * self.dtype.itemsize))
         groups = range(group, file.num_row_groups)
@@ -155,12 +155,12 @@ class _ParquetRows(ByRows):
                 yield block
 
     def _numbers(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
-        """Convert a batch to an array; `first` is the index of its first row, used in error messages."""
+        """Convert a batch to an array. The row number `first` of its first row is used in error messages."""
         raise NotImplementedError
 
 
 class ParquetNumbers(_ParquetRows):
-    """Row source for numeric columns of a Parquet file; missing values become NaN."""
+    """Array-like for the numeric columns of a Parquet file. Missing values become NaN."""
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], dtype: np.dtype):
         file = open_parquet(path)
@@ -174,14 +174,14 @@ class ParquetNumbers(_ParquetRows):
         out = np.empty((len(batch), len(self.columns)), self.dtype)
         for j, name in enumerate(self.columns):
             cells = batch.column(batch.schema.get_field_index(name))
-            if not types.is_floating(cells.type):  # missing integers and booleans become NaN
+            if not types.is_floating(cells.type):  # floats represent missing integers and booleans as NaN
                 cells = pc.cast(cells.cast("uint8") if types.is_boolean(cells.type) else cells, "float64", safe=False)
             out[:, j] = cells.to_numpy(zero_copy_only=False)
         return out
 
 
 class ParquetVectors(_ParquetRows):
-    """Row source for a vector column of a Parquet file; missing vectors become rows of NaN."""
+    """Array-like for a column of vectors in a Parquet file. A missing vector becomes a row of NaN."""
 
     def __init__(self, path: str | os.PathLike[str], column: str):
         file = open_parquet(path)
@@ -196,7 +196,6 @@ class ParquetVectors(_ParquetRows):
         self.dtype, self.shape = dtype, (file.metadata.num_rows, self._width(file, kind))
 
     def _width(self, file: ParquetFile, kind: pa.DataType) -> int:
-        """Return the length of the first vector, or 0 if there is none."""
         if hasattr(kind, "list_size"):
             return int(kind.list_size)
         with by_pyarrow(self._path, "Parquet"):

@@ -1,7 +1,8 @@
-"""Types of the columns of a table, detected from all cells, saved with stores and models, and applied to new tables.
+"""Detection of the type of each column of a table, and conversion of tables to numeric features.
 
-Cells are first read as text. A column is converted to numbers only if every cell is a number or a missing value marker.
-Therefore, the same row results in the same numbers in every file.
+Cells are first read as text. A column is converted to numbers only if every cell is a number or marks a missing value.
+The column types are saved with stores and models. A row of a new table is therefore converted to the same numbers as an
+equal row of the training data.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = Literal["number", "boolean", "category", "date", "text", "identifier", "labels"]
-"""Types of a column."""
+"""Type of a column."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MISSING = (
     *("", "?", "NA", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A", "<NA>", "NaN", "nan", "-NaN", "-nan"),
     *("null", "NULL", "None", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
 )
-"""Cells that mean a missing value in every text column; surrounding spaces are ignored. Only empty ids are missing."""
+"""Cells that mark a missing value in every column except a column of sample ids. Surrounding spaces are ignored."""
 TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-"""Numbers of the words for true and false; upper and lower case are equivalent."""
+"""Numbers that represent the words for true and false, in lower case."""
 LEVELS = 20
-"""Number of distinct values up to which a column is always a category, not free text or an identifier."""
+"""Maximum number of distinct values of a column that is not checked for free text or identifiers."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?")
 NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
-"""NumPy scalar in the text of a list, such as np.float64(1.5)."""
+"""Pattern of a NumPy scalar in the text of a list, such as "np.float64(1.5)"."""
 SEPARATORS = ("|", ";", ",")
-"""Separators between the labels of a sample; the first one that occurs is used."""
+"""Separators between the labels of a sample, in the order in which they are tried."""
 _NEVER = "\0"
-"""Separator that does not occur in any cell, so that every cell is a single label."""
+"""Separator that occurs in no cell. Every cell is then a single label."""
 URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 _DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
@@ -50,20 +51,21 @@ _EXPONENT = r"([eE][+-]?\d+)?"
 _NUMBER = {mark: rf"^[+-]?(\d+{mark}?\d*|{mark}\d+){_EXPONENT}$" for mark in (r"\.", ",")}
 _GROUPED = {r"\.": r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$", ",": r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"}
 _SHOWN, _FIRST, _TOGETHER, _CELLS = 5, 64, 512, 1 << 16
-"""Maximum number of cells in a message, number of cells parsed first, and columns and cells parsed together."""
+"""Maximum number of values in a message, number of cells in a first attempt to parse a column, and maximum numbers of
+columns and cells that are parsed together."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options for reading tables; options that are None or empty are detected from the cells."""
+    """Options for reading a table. Options that are None are detected from the cells."""
 
-    types: Mapping[str, str] = field(default_factory=dict)  # Type by column, one of `KINDS`.
-    missing: Sequence[str] = ()  # Cells that mean a missing value, in addition to `MISSING`.
+    types: Mapping[str, str] = field(default_factory=dict)  # Types of some columns by name, instead of detection.
+    missing: Sequence[str] = ()  # Additional cells that mark a missing value.
     decimal: str | None = None  # Decimal separator, "." or ",".
-    delimiter: str | None = None  # Delimiter between fields.
-    header: bool | None = None  # Whether the first line has column names.
-    row_names: bool = False  # Whether the first column has the sample ids.
-    drop_columns: Sequence[str] = ()  # Names or patterns of columns to drop.
+    delimiter: str | None = None  # Delimiter between the fields of a row.
+    header: bool | None = None  # Whether the first line contains column names.
+    row_names: bool = False  # Whether the first column contains sample ids.
+    drop_columns: Sequence[str] = ()  # Names or patterns of columns to ignore.
     separator: str | None = None  # Separator between the labels of a sample.
 
     def __post_init__(self) -> None:
@@ -76,33 +78,33 @@ class TableOptions:
             raise UserError(f"delimiter = {self.delimiter!r}, expected a single character such as ';' or a tab")
 
     def label_kind(self, name: str) -> str | None:
-        """Return the type of a single label column, or None to detect it from the cells."""
+        """Return the type of a single label column, or None if it is detected from the cells."""
         return self.types.get(name)
 
     def label_separator(self, cells: Sequence[str]) -> str | None:
-        """Return the separator between labels, or None to detect it from the distinct cells."""
+        """Return the separator between labels, or None if it is detected from the distinct cells."""
         return self.separator
 
     def label_prefix(self, name: str) -> str:
-        """Return the prefix of the class names 0 and 1 of a column."""
+        """Return the text that precedes 0 and 1 in the class names of a binary column."""
         return f"{name}="
 
 
 @dataclass(frozen=True)
 class LearnedLabels(TableOptions):
-    """Options for a new table whose labels have the type and the names of the training data of a model."""
+    """Options for reading a new table whose labels have the same type and names as the training data of a model."""
 
-    kind: str = "labels"  # "number" for regression targets, "category" for classes, "labels" for label sets.
+    kind: str = "labels"  # Type of the labels: "number" for regression targets, "category" for classes, or "labels".
     names: Sequence[str] = ()
 
     def label_kind(self, name: str) -> str | None:
-        """Return the type of a single label column; "binary" if 0 and 1 mean the classes NAME=0 and NAME=1."""
+        """Return the type of a single label column, or "binary" if its classes are named NAME=0 and NAME=1."""
         if self.kind == "category" and {f"{name}=0", f"{name}=1"} & {*self.names}:
             return self.types.get(name, "binary")
         return self.types.get(name, "boolean" if list(self.names) == [name] and self.kind == "labels" else self.kind)
 
     def label_separator(self, cells: Sequence[str]) -> str | None:
-        """Return the separator that splits the cells into the most known labels; None for lists written as text."""
+        """Return the separator that splits the cells into the most known labels, or None if a cell is a list."""
         if self.separator is not None or self.kind != "labels" or any(map(_is_listed, cells)):
             return self.separator
         known = set(self.names)
@@ -110,18 +112,15 @@ class LearnedLabels(TableOptions):
         def learned(mark: str) -> int:
             return sum(part.strip() in known for cell in cells for part in cell.split(mark))
 
-        return max((_NEVER, *SEPARATORS, " "), key=learned)  # `max` returns the first of equal separators.
+        return max((_NEVER, *SEPARATORS, " "), key=learned)  # If several separators are equally good, use the first.
 
     def label_prefix(self, name: str) -> str:
-        """Return the prefix of the class names 0 and 1 of a column."""
+        """Return the text that precedes 0 and 1 in the class names of a binary column."""
         return f"{name}=" if self.label_kind(name) == "binary" else ""
 
 
 def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Select columns by name or pattern; also return the names and patterns that match no column.
-
-    An exact name takes precedence over the pattern that it may be.
-    """
+    """Select columns by name or pattern; also return the names and patterns that match no column."""
     found: dict[str, None] = {}
     lost = []
     for name in asked:
@@ -132,7 +131,7 @@ def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str
 
 
 def unknown_column(where: str, asked: str, names: Sequence[str], what: str = "column") -> DataError:
-    """Return the error for a column that does not exist, with a similar name as suggestion."""
+    """Return the error for a column that does not exist. The message suggests a similar name."""
     near = meant(asked, names)
     hint = f"did you mean {near!r}?" if near else f"it has {', '.join(map(repr, names[:12]))}"
     return DataError(f"{where}: has no {what} {asked!r}; {hint}{', ...' if not near and len(names) > 12 else ''}")
@@ -142,14 +141,14 @@ def unknown_column(where: str, asked: str, names: Sequence[str], what: str = "co
 
 
 def exact(value: Any) -> str:
-    """Convert a typed cell to text: integers with all digits, floats with integer values as integers."""
+    """Convert a cell to text with all digits of a number. A float with an integer value has no decimal point."""
     if isinstance(value, float | np.floating):
         return str(int(value)) if np.isfinite(value) and value == np.floor(value) else repr(float(value))
     return str(value)
 
 
 def text_cells(column: pd.Series) -> pa.Array | None:
-    """Return the cells of a column as text, with null for missing ones; None for columns of numbers, dates or lists."""
+    """Return a column as an Arrow array of text, or None if it is a column of numbers, dates or lists."""
     import pandas as pd
     import pyarrow as pa
 
@@ -176,7 +175,6 @@ def text_cells(column: pd.Series) -> pa.Array | None:
 
 
 def _whole(cells: Any) -> pa.Array:
-    """Return the cells of a column as a single array instead of chunks."""
     import pyarrow as pa
 
     if not isinstance(cells, pa.ChunkedArray):
@@ -185,22 +183,18 @@ def _whole(cells: Any) -> pa.Array:
 
 
 def is_list(cell: Any) -> bool:
-    """Return whether a cell of a table is a list, set or array."""
     return isinstance(cell, list | tuple | set | frozenset | np.ndarray)
 
 
 def has_lists(column: pd.Series) -> bool:
-    """Return whether any cells of a column are lists."""
     return isinstance(column.dtype, np.dtype) and column.dtype.kind == "O" and any(map(is_list, column))
 
 
 def is_missing(cell: str, missing: Sequence[str] = ()) -> bool:
-    """Return whether a text cell means a missing value."""
     return cell.strip() in MISSING or cell.strip() in missing
 
 
 def missing_cells(cells: pa.Array, missing: Sequence[str] = ()) -> np.ndarray:
-    """Return the mask of the missing cells of a text column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -212,16 +206,16 @@ def missing_cells(cells: pa.Array, missing: Sequence[str] = ()) -> np.ndarray:
 def numbers(
     cells: pa.Array, missing: Sequence[str] = (), decimal: str = ".", grouping: bool = False
 ) -> np.ndarray | None:
-    """Convert text cells to numbers, with NaN for missing cells; return None if another cell is not a number.
+    """Convert a text column to an array of numbers, with NaN for missing cells.
 
-    -> (n,)
+    Return None if a cell that is not missing is not a number.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def cast(cells: Any) -> np.ndarray | None:
         try:
-            # Try a few cells first because Arrow is slow if many cells are not numbers.
+            # Try to convert a few cells first, because Arrow is slow if many cells are not numbers.
             pc.cast(cells.slice(0, _FIRST), pa.float64())
             found = pc.cast(cells, pa.float64())
         except pa.ArrowInvalid:
@@ -244,16 +238,13 @@ def numbers(
 
 
 def _without(values: np.ndarray, missing: Sequence[str]) -> np.ndarray:
-    """Replace numbers that are missing value markers, such as -999, by NaN."""
+    """Replace numbers that mark a missing value, such as -999, by NaN."""
     marks = [number for number in map(to_number, missing) if number is not None]
     return np.where(np.isin(values, marks), np.nan, values) if marks else values
 
 
 def typed_numbers(column: pd.Series, missing: Sequence[str] = ()) -> np.ndarray | None:
-    """Convert a column of numeric or boolean type to float64; return None for other types.
-
-    -> (n,)
-    """
+    """Convert a column of a numeric or boolean type to float64; return None for a column of another type."""
     import pandas as pd
 
     if not pd.api.types.is_numeric_dtype(column.dtype):
@@ -262,10 +253,7 @@ def typed_numbers(column: pd.Series, missing: Sequence[str] = ()) -> np.ndarray 
 
 
 def levels_of(cells: pa.Array, missing: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
-    """Return the index of each cell among the distinct cells of a text column (-1 if missing), and the distinct cells.
-
-    -> codes (n,)
-    """
+    """Return the index of each cell of a text column in the list of distinct cells (-1 if missing), and this list."""
     import pyarrow.compute as pc
 
     encoded = _whole(cells).dictionary_encode()
@@ -276,7 +264,7 @@ def levels_of(cells: pa.Array, missing: Sequence[str] = ()) -> tuple[np.ndarray,
 
 
 def _is_number(text: str) -> bool:
-    """Return whether a cell is a number with either decimal separator, with or without thousands separators."""
+    """Return whether a cell is a number with a decimal point or comma, with or without thousands separators."""
     text = text.strip()
     found = to_number(text)
     return (found is not None and np.isfinite(found)) or any(
@@ -285,7 +273,6 @@ def _is_number(text: str) -> bool:
 
 
 def whole_numbers(values: np.ndarray) -> bool:
-    """Return whether all values that are not NaN are integers."""
     known = values[:16]
     if (known != np.floor(known))[~np.isnan(known)].any():
         return False
@@ -297,39 +284,34 @@ def whole_numbers(values: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """Column of a table and its type."""
-
     name: str
     kind: Kind
-    levels: tuple[str, ...] = ()  # Values of a category.
+    levels: tuple[str, ...] = ()  # Distinct values of a categorical column.
 
     @property
     def features(self) -> list[str]:
-        """Names of the features of the column; a category has one per value."""
+        """Names of the features of the column. A categorical column has one feature for each value."""
         return [f"{self.name}={level}" for level in self.levels] if self.kind == "category" else [self.name]
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns of a table that become features, in order, and the number format of their text."""
+    """Feature columns of a table with their types, and the format of numbers in text."""
 
     columns: tuple[Column, ...]
     missing: tuple[str, ...] = ()
     decimal: str = "."
-    grouping: bool = False  # Whether thousands separators are accepted.
+    grouping: bool = False  # Whether numbers may contain thousands separators.
 
     @property
     def features(self) -> list[str]:
-        """Names of the features of all columns."""
         return [name for column in self.columns for name in column.features]
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Schema:
-        """Create a schema of numeric columns from feature names, without knowledge of categories."""
         return cls(tuple(Column(name, "number") for name in names))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as a JSON object."""
         columns = [
             {"name": column.name, "kind": column.kind} | ({"levels": list(column.levels)} if column.levels else {})
             for column in self.columns
@@ -338,7 +320,6 @@ class Schema:
 
     @classmethod
     def from_dict(cls, given: Any) -> Schema:
-        """Create a schema from the result of `to_dict`."""
         try:
             columns = [Column(c["name"], c["kind"], tuple(c.get("levels", ()))) for c in given["columns"]]
             found = cls(tuple(columns), tuple(given["missing"]), given["decimal"], given["grouping"] is True)
@@ -354,10 +335,7 @@ class Schema:
     def encode(
         self, where: str, table: pd.DataFrame, notes: list[str] | None = None, options: TableOptions | None = None
     ) -> np.ndarray:
-        """Convert a new table to features by this schema.
-
-        -> (n, d)
-        """
+        """Convert a new table to a feature matrix of shape (n, d) by the column types of this schema."""
         options = options or TableOptions()
         known = replace(self, missing=(*self.missing, *options.missing))
         if options.decimal is not None:
@@ -371,7 +349,7 @@ class Schema:
         return _assembled(where, parts, len(table))
 
     def _values(self, where: str, column: Column, given: pd.Series, notes: list[str] | None) -> np.ndarray:
-        """Return the numbers of a column, or the codes of the values of a category."""
+        """Return a column as numbers, or the codes of the values of a categorical column."""
         name, kind, values = column.name, column.kind, typed_numbers(given, self.missing)
         if kind == "date":
             return _days(where, name, given, self.missing)
@@ -415,10 +393,7 @@ class Schema:
         )
 
     def seen(self, X: np.ndarray, rows: np.ndarray, where: str, notes: list[str]) -> tuple[Schema, np.ndarray]:
-        """Keep only the categories that occur in the training samples, given by the mask `rows`.
-
-        X (n, d); rows (n,)
-        """
+        """Remove the categories that do not occur in the training samples, which the mask `rows` selects."""
         if all(column.kind != "category" for column in self.columns):
             return self, X
         columns, keep = list[Column](), list[bool]()
@@ -439,7 +414,7 @@ class Schema:
 
 
 def not_a_number(where: str, name: str, row: int, cell: str, expected: str, decimal: str = ".") -> DataError:
-    """Return the error for a cell that is not a number, with the option that fixes it."""
+    """Return the error for a cell that is not a number. The message suggests an option that may fix the problem."""
     other = "," if decimal == "." else "."
     if _is_number(cell) and not re.match(_PADDED, cell):
         cure = f"pass --decimal {other!r} if its decimal mark is {other!r}"
@@ -449,7 +424,7 @@ def not_a_number(where: str, name: str, row: int, cell: str, expected: str, deci
 
 
 def truth_values(cells: pa.Array, missing: Sequence[str]) -> np.ndarray | None:
-    """Convert words for true and false to 1 and 0, with NaN for missing cells; return None if there are other cells."""
+    """Convert a column of words for true and false to 1 and 0; return None if the column contains other words."""
     codes, levels = levels_of(cells, missing)
     found = [TRUTH.get(level.strip().lower()) for level in levels]
     return None if None in found else np.array([*found, np.nan], np.float64)[codes]
@@ -481,7 +456,7 @@ def _days(where: str, name: str, given: pd.Series, missing: Sequence[str]) -> np
 
 
 def _assembled(where: str, parts: Sequence[tuple[Column, np.ndarray]], n: int) -> np.ndarray:
-    """Combine all columns in one matrix, with one indicator column per category value and NaN for missing cells."""
+    """Combine the columns to a feature matrix, with one-hot encoded categories and NaN for missing cells."""
     widths = [len(column.features) for column, _ in parts]
     categories = sum(width for width, (column, _) in zip(widths, parts) if column.kind == "category")
     if categories:
@@ -504,10 +479,7 @@ def _assembled(where: str, parts: Sequence[tuple[Column, np.ndarray]], n: int) -
 def learn_schema(
     where: str, table: pd.DataFrame, options: TableOptions | None = None, notes: list[str] | None = None
 ) -> tuple[Schema, np.ndarray]:
-    """Detect the type of every column from all of its cells, and convert the table to features.
-
-    -> X (n, d)
-    """
+    """Detect the type of every column from its cells, and convert the table to a feature matrix of shape (n, d)."""
     options, notes = options or TableOptions(), [] if notes is None else notes
     missing = tuple(options.missing)
     found, texts, plain = dict[str, tuple[Column, np.ndarray]](), dict[str, Any](), dict[str, Any]()
@@ -554,7 +526,7 @@ def learn_schema(
 
 
 def _numbers_of_many(columns: Mapping[str, Any], missing: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Convert text columns to numbers; short columns are converted together because each call takes 0.1 ms."""
+    """Convert text columns to numbers. Short columns are converted together, because each conversion takes 0.1 ms."""
     import pyarrow as pa
 
     names, size = list(columns), len(next(iter(columns.values()), ()))
@@ -569,7 +541,7 @@ def _numbers_of_many(columns: Mapping[str, Any], missing: Sequence[str]) -> Iter
 
 
 def _check_padding(where: str, name: str, cells: pa.Array, values: np.ndarray, forced: str | None) -> None:
-    """Raise DataError for integers with leading zeros, which may be codes or numbers."""
+    """Raise DataError if a column contains integers with leading zeros, which may be codes or numbers."""
     import pyarrow.compute as pc
 
     if forced is None and whole_numbers(values):
@@ -591,7 +563,7 @@ def decimal_mark(
     options: TableOptions,
     notes: list[str],
 ) -> tuple[str, bool]:
-    """Detect the decimal separator, and whether thousands are grouped, from columns that are not plain numbers."""
+    """Detect the decimal separator, and whether the numbers contain thousands separators, from text columns."""
     if options.decimal is not None:
         return options.decimal, True
     comma = dot = either = None
@@ -633,7 +605,7 @@ def decimal_mark(
 
 
 def _with_dot(table: pd.DataFrame, found: Collection[str]) -> tuple[str, str] | None:
-    """Return the first cell with a decimal point in number columns that are stored as text, and its column."""
+    """Return the name of a numeric column in text form that contains a decimal point, and the cell with the point."""
     import pyarrow.compute as pc
 
     for name in found:
@@ -644,7 +616,7 @@ def _with_dot(table: pd.DataFrame, found: Collection[str]) -> tuple[str, str] | 
 
 
 def _decided(where: str, name: str, cells: pa.Array, schema: Schema, forced: str | None) -> tuple[Column, np.ndarray]:
-    """Detect the type of a text column; return the column and its numbers or codes."""
+    """Detect the type of a text column; return the type and the numbers or codes of the cells."""
     values = (
         None if forced in ("category", "boolean") else numbers(cells, schema.missing, schema.decimal, schema.grouping)
     )
@@ -667,7 +639,7 @@ def _decided(where: str, name: str, cells: pa.Array, schema: Schema, forced: str
 
 
 def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[str], decimal: str) -> None:
-    """Raise DataError if a text column is not categorical, such as dates, free text, lists or identifiers."""
+    """Raise DataError if a text column is not categorical, for example because it contains dates or free text."""
     known = codes[codes >= 0]
     counts = np.bincount(known, minlength=len(texts))
     padded = [re.match(_PADDED, text) is not None for text in texts]
@@ -707,7 +679,6 @@ def _check_category(where: str, name: str, codes: np.ndarray, texts: Sequence[st
 
 
 def _no_feature(where: str, name: str, what: str, example: str) -> DataError:
-    """Return the error for a column of dates or free text."""
     cure = f"or pass it as documents (--text {name}, in Python text={name!r})"
     if what == "dates":
         cure = f"or convert it to days (--type {name}=date)"
@@ -717,12 +688,11 @@ def _no_feature(where: str, name: str, what: str, example: str) -> DataError:
 
 
 def _is_listed(text: str) -> bool:
-    """Return whether a text cell is a list or has URIs in angle brackets."""
+    """Return whether a text cell is a list in brackets, or a list of URIs in angle brackets."""
     return is_bracketed(text) or URI.fullmatch(text) is not None
 
 
 def is_bracketed(text: str) -> bool:
-    """Return whether a text cell is a list in brackets."""
     text = text.strip()
     if text[:1] == "(":
         return text[-1:] == ")" and ("'" in text or '"' in text)
@@ -730,7 +700,7 @@ def is_bracketed(text: str) -> bool:
 
 
 def described(schema: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return rows (columns, type, values) that describe a stored schema; adjacent columns of one type share a row."""
+    """Describe a stored schema in rows of three texts: the names, the type and the values of some columns."""
     try:
         found = [(str(name), str(kind), str(said)) for name, kind, said in schema.get("others", ())]
         views = dict(schema["views"])

@@ -1,4 +1,4 @@
-"""Parser of data names: a file, a glob, a folder of shards, a list of paths, an array inside a file, or a URL."""
+"""Parser of the names of data. A name is the path of one file, or specifies several files, which are called shards."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ HDF5 = (".h5", ".hdf5")
 _PARTS = (".csv", ".tsv", *PARQUET, ".arrow", ".arrows", ".feather", ".jsonl", ".ndjson")
 _SHARDS = (".npy", ".npz", *HDF5, ".hvec", ".hvecs", ".hvec32", ".hvecs32", ".fvec", ".fvecs", ".dvec", ".dvecs")
 SHARDED = (*_PARTS, *_SHARDS)
-"""File extensions of formats that can be sharded."""
+"""File extensions of formats for which data may consist of several files."""
 _NAME = re.compile(r"(.+)::(?![A-Za-z][A-Za-z0-9+.-]*://)(.*?)", re.DOTALL)
 _OF = re.compile(r"(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Parsed data name: an ordered list of shards, and optionally the array or column to read from each.
+    """List of files that contain one array or table. The files are called shards.
 
     Parameters
     ----------
     text : str
-        The name as it was passed.
+        Name as passed to `parse_source`.
     paths : tuple of str
         Local paths or URLs of the shards. The shards of a glob or folder are sorted naturally, so that 2 precedes 10.
     name : str or None
-        Array or column inside each shard, the part after "::".
+        Name of the array or column in each shard.
     kind : {"file", "glob", "folder", "list"}
-        How the shards were named.
+        Kind of the name.
     columns : tuple of str, default=()
-        Numeric columns of Parquet shards that form one array.
+        Numeric columns of Parquet files that are read as one array.
 
     Examples
     --------
@@ -64,12 +64,12 @@ class Source:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the data were specified as a glob, a folder or a list instead of a single file."""
+        """Whether the data were specified as a glob, a folder or a list rather than a single file."""
         return self.kind != "file"
 
     @property
     def title(self) -> str:
-        """Default name of a view or store: the array name, or the file name without extension and wildcards."""
+        """Default name of a view: the name of the array, or of the file without its extension and wildcards."""
         if self.name is not None:
             return re.split(r"[/.]", self.name.rstrip("/"))[-1] or "x"
         path = Path(self.text.removeprefix("@"))
@@ -77,12 +77,12 @@ class Source:
         return first or path.parent.name.partition(".")[0] or "x"
 
     def digest(self) -> str:
-        """Compute a digest of the names, sizes and modification times of all files; file contents are not read.
+        """Compute a hash of the names, sizes and modification times of all files, without reading the files.
 
         Returns
         -------
         str
-            Hexadecimal SHA-256.
+            SHA-256 hash as 64 hexadecimal digits.
         """
         import fsspec
 
@@ -98,7 +98,7 @@ class Source:
         return digest(found, self.name, *([self.columns] if self.columns else []))
 
     def place(self, path: str) -> str:
-        """Format the name of a shard, including the array inside it.
+        """Return the name of a shard for messages.
 
         Parameters
         ----------
@@ -108,38 +108,38 @@ class Source:
         Returns
         -------
         str
-            PATH or PATH::NAME.
+            Path, followed by "::" and the name of the array if the source selects an array.
         """
         return path if self.name is None else f"{path}::{self.name}"
 
 
 def split_name(text: str) -> tuple[str, str | None]:
-    """Split PATH::NAME at the last "::" not followed by a URL scheme; chained fsspec URLs also contain "::"."""
+    """Split PATH::NAME into the path and the name of an array, unless "::" is part of a chained fsspec URL."""
     found = None if os.path.lexists(text) else _NAME.fullmatch(text)
     return (text, None) if found is None else (found[1], found[2])
 
 
 def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
-    """Parse the name of a file, glob, folder of shards or "@list.txt", optionally followed by "::NAME".
+    """Find the files that contain one array or table, which are called shards.
 
     Parameters
     ----------
     given : path-like or sequence of path-like
-        A local path or fsspec URL, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt". The list
-        file contains one path per line, relative to its own folder. A suffix "::NAME" selects an array or column inside
-        each shard. A sequence contains the names of single files.
+        Local path or fsspec URL of a file, a glob such as ``train-*.parquet``, a folder of shards, or "@list.txt". The
+        file list.txt contains one path per line, relative to its folder. The suffix "::NAME" selects an array or a
+        column in each shard. A sequence contains the paths of single files.
 
     Returns
     -------
     Source
-        The shards. Those of a glob or folder are sorted naturally, so that 2 precedes 10.
+        Shards of the data. The shards of a glob or folder are sorted naturally, so that 2 precedes 10.
 
     Raises
     ------
     DataError
-        If a number is missing from a sequence of numbered shards, or if a glob or list contains no files.
+        If a shard is missing from a sequence of numbered files, or if a glob or a list contains no files.
     FileNotFoundError
-        If the list file does not exist.
+        If the list of paths does not exist.
 
     Examples
     --------
@@ -173,7 +173,6 @@ def parse_source(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Check whether a local folder is a Zarr array or group."""
     return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
@@ -186,12 +185,12 @@ def is_zarr_array(path: str | os.PathLike[str]) -> bool:
         if fs.exists(f"{place}/zarr.json"):
             return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
         return bool(fs.exists(f"{place}/.zarray"))
-    except Exception:  # file systems raise many types; the reader that opens the path reports the error
+    except Exception:  # the reader that opens the path raises the error again
         return False
 
 
 def is_rows(path: str) -> bool:
-    """Check whether a path names data files (table, array, shards, documents) rather than a feature store."""
+    """Check whether a path is the name of a table, an array or documents rather than a feature store."""
     source = parse_source(path)
     place = source.paths[0]
     if source.is_sharded or source.name is not None:
@@ -207,12 +206,12 @@ def is_image_folder(path: str) -> bool:
 
 
 def natural_key(path: str) -> list[Any]:
-    """Compute the key for natural sorting, in which 2 precedes 10."""
+    """Return a sort key for natural order, in which 2 precedes 10."""
     return [(int(part), part) if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
 
 
 def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
-    """List the shards in a folder (tables, or arrays of one format); return [] if it contains any other file."""
+    """List the files in a folder of tables, or of arrays of one format; return [] if it contains any other file."""
     if not os.path.isdir(folder):
         return []
     files, endings = list[str](), set[str]()
@@ -226,7 +225,6 @@ def folder_shards(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Expand a glob to paths or URLs."""
     if "://" in pattern:
         import fsspec
 
@@ -239,7 +237,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _listed(path: Path) -> list[str]:
-    """Read the paths in a list file; relative paths start at the folder of the list."""
+    """Read a file with one path per line. Relative paths start at the folder of this file."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     found = [line if "://" in line else str(path.parent / line) for line in lines if line]
     if not found:
@@ -248,7 +246,6 @@ def _listed(path: Path) -> list[str]:
 
 
 def _check_sequence(text: str, paths: Sequence[str]) -> None:
-    """Raise DataError if a number is missing from the sequence of numbered shards."""
     groups: dict[str, list[str]] = {}
     for path in paths:
         groups.setdefault(re.sub(r"\d+", "#", path), []).append(path)
@@ -264,7 +261,8 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
             first = int(last == int(total[2]))
             last = int(total[2]) - 1 + first
         lost = last + 1 - first - len(own)
-        if lost and (total is not None or lost < len(own)):  # sparser numbers are not a shard count
+        # If most numbers are missing, the numbers in the names do not enumerate the files.
+        if lost and (total is not None or lost < len(own)):
             number = next(number for number in range(first, last + 1) if number not in own)
             raise DataError(
                 f"{text}: number {number} is missing from the shards {os.path.basename(group[0])} to "
@@ -273,7 +271,7 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
 
 
 def stack_shards(source: Source, shards: Sequence[Rows]) -> Rows:
-    """Stack the shards of a source; raise DataError for the first shard whose width or type differs."""
+    """Stack the arrays of several shards; raise DataError if their numbers of columns or their dtypes differ."""
     for path, shard in zip(source.paths, shards):
         expected = shards[0].shape[1], np.dtype(shards[0].dtype)
         if (found := (shard.shape[1], np.dtype(shard.dtype))) != expected:

@@ -1,4 +1,4 @@
-"""Open files by their ending with the matching reader, and combine the files of several splits in one row source."""
+"""Opening of data files with the reader for their format, and concatenation of the files of several splits."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ _SPARSE = re.compile(rb"(\d+(,\d+)*[ \t]+)?\d+:\S")
 
 @dataclass(frozen=True)
 class Table:
-    r"""Rows of one or more files, with the labels from the same files.
+    r"""Features of one or more files, and the labels in the same files.
 
     Attributes
     ----------
-    X : row source of shape (n, d)
-        Rows of all files.
+    X : array-like of shape (n, d)
+        Feature matrix, whose rows are read when it is sliced.
     counts : dict of str to int
-        Number of rows per split, in order.
+        Number of rows of each split, in the order of the rows.
     Y : ndarray or csr_array of shape (n, L), or None
-        Labels, if the files have some.
+        Label matrix, or None if the files contain no labels.
     label_names : list of str or None
         Names of the L labels.
     feature_names : list of str or None
         Names of the d features.
     gaps : bool or None
-        Whether features have missing values, or None if this was not checked.
+        Whether the features have missing values, or None if this was not checked.
     classes : bool
-        Whether the labels are classes, one per row.
+        Whether the labels are a multiclass target with one class per row.
     notes : tuple of str
-        Messages about columns that were left out.
+        Messages about columns that were ignored.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Table:
 
 
 def is_svmlight(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file has svmlight rows, by its ending or the header of the Extreme Classification Repository."""
+    """Return whether a file is an svmlight file, or a text file of the Extreme Classification Repository."""
     if suffix(path) in SVMLIGHT:
         return True
     if suffix(path) != ".txt" or not os.path.isfile(path):
@@ -90,13 +90,13 @@ def is_svmlight(path: str | os.PathLike[str]) -> bool:
 
 
 def ending_of(spec: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> str:
-    """Return the file name ending that defines the format of a source."""
+    """Return the file extension that determines the format of the data."""
     path = parse_source(spec).paths[0]
     return SVMLIGHT[0] if is_svmlight(path) else suffix(path)
 
 
 def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each view that is a MATLAB cell of matrices by one view per matrix: NAME1, NAME2, ..."""
+    """Replace each view that is a MATLAB cell array of matrices by one view per matrix, named NAME1, NAME2, ..."""
     found: dict[str, Any] = {}
     for view, files in views.items():
         given = files if isinstance(files, Mapping) else {"": files}
@@ -115,7 +115,7 @@ def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _view_cells(spec: Any) -> list[str]:
-    """Return the matrices in the cell of a MATLAB file or PATH::CELL; return an empty list for anything else."""
+    """Return the names of the matrices in a MATLAB cell array, or an empty list if `spec` is not a cell array."""
     path, name = split_name(str(spec)) if isinstance(spec, str | Path) else ("", None)
     if suffix(path) != ".mat" or (name or "").endswith("}"):
         return []
@@ -133,7 +133,7 @@ def _view_cells(spec: Any) -> list[str]:
 
 
 def questions(views: Mapping[str, Any]) -> list[str]:
-    """Return notes about vectors in the archives of views, which may be labels if no labels were given."""
+    """Return notes about vectors in the same files as the views, which may be the labels."""
     found: list[str] = []
     for view, files in views.items():
         for spec in files.values() if isinstance(files, Mapping) else [files]:
@@ -148,7 +148,6 @@ def questions(views: Mapping[str, Any]) -> list[str]:
 
 
 def _vectors(path: str) -> list[str]:
-    """Return the names of the vectors in an archive."""
     if suffix(path) == ".npz":
         shapes = {name: member.shape for name, member in open_npz(path).items()}
     elif suffix(path) == ".mat":
@@ -159,7 +158,10 @@ def _vectors(path: str) -> list[str]:
 
 
 def shared_rows(shapes: Mapping[str, tuple[int, int]], turnable: Collection[str]) -> int | None:
-    """Return the number of samples that all tables have as rows, or as columns if in `turnable`; otherwise None."""
+    """Return the number of samples if all tables have the same number of rows, otherwise None.
+
+    A table in `turnable` may have the samples as columns.
+    """
     rows_first = [shape[0] for shape in shapes.values()] + [shapes[name][1] for name in turnable]
     for n in dict.fromkeys(rows_first):
         if all(shape[0] == n or (name in turnable and shape[1] == n) for name, shape in shapes.items()):
@@ -174,31 +176,33 @@ def open_table(
     with_labels: bool = False,
     of_labels: bool = False,
 ) -> Table:
-    """Open the files of a view, one per split, as one table in the order of the mapping.
+    """Open the files of a view, one for each split, and concatenate them in the order of the mapping.
 
     Parameters
     ----------
     name : str
-        Name of the view, for error messages.
+        Name of the view in error messages.
     files : mapping of str to path-like
-        File of each split: "PATH", "PATH::ARRAY" (.npz, .mat or .zarr with several arrays) or "PATH::ARRAY.T" for its
-        transpose.
+        File of each split in a form that `open_rows` supports, or ARFF or svmlight files.
     labels : sequence of str or int, default=None
-        Label columns of ARFF files: names, of which all or none must exist, or a number as in `read_arff`.
+        Names of the label columns of ARFF files, or their number as in `Arff.split`. All or none of the names must
+        exist.
     with_labels : bool, default=False
-        Whether to read the labels at the beginning of svmlight rows.
+        Whether to read the labels at the beginning of the rows of svmlight files.
     of_labels : bool, default=False
-        Whether the files have labels, see `open_rows`.
+        Whether the files contain labels rather than features, see `open_rows`.
 
     Returns
     -------
     Table
-        Rows, and labels if the files have some.
+        Features and labels of all files.
 
     Raises
     ------
-    DataError, FileNotFoundError
-        If a file is missing or invalid, see the readers of the formats.
+    DataError
+        If a file is invalid.
+    FileNotFoundError
+        If a file does not exist.
 
     Examples
     --------
@@ -225,7 +229,7 @@ def open_table(
     if labels is not None:
         raise DataError(f"{name}: label columns are supported only for .arff files here; pass a file with the labels")
     parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
-    text = endings <= {".csv", ".tsv"}  # Text cells are not read again to find missing values.
+    text = endings <= {".csv", ".tsv"}  # Assume no missing values, because a check would parse the files once more.
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = next(iter(sources.values())).paths[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
@@ -235,28 +239,28 @@ def open_table(
 
 
 def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) -> Rows:
-    """Open a file of numbers, or the shards of an array, as a row source.
+    """Open a numeric array in one or more files without reading all of it.
 
     Parameters
     ----------
     spec : path-like or sequence of path-like
-        "PATH", "PATH::ARRAY" or "PATH::ARRAY.T" (transposed), where PATH is a file, a glob pattern, a folder of shards,
-        "@list.txt" or a URL, see `parse_source`. The ending of PATH defines the format: the .hvecs family, .npy, .npz,
-        .mat, .h5, .hdf5, .csv, .tsv, .zarr, or .parquet with a column of vectors. A matrix in a MATLAB cell is
-        "PATH::CELL{1}".
+        Path, URL or glob, as in `parse_source`. The suffix "::ARRAY" selects an array, and "::ARRAY.T" selects and
+        transposes it. For example, "set.mat::X{1}" is the first matrix in a MATLAB cell array. The supported formats
+        are .npy, .npz, .mat, .h5, .hdf5, .zarr, .csv, .tsv, .parquet with a column of vectors, and the .hvecs family.
     of_labels : bool, default=False
-        Whether the file has labels: text is accepted, and if an archive has several arrays, vectors count as well, so
-        that the array has to be named.
+        Whether the file contains labels. If True, the array may consist of text, and a file that contains a matrix and
+        vectors requires the name of an array. If False, vectors in such a file are ignored.
 
     Returns
     -------
-    row source of shape (n, d)
-        Rows of the array; a vector becomes one column. Text files and archives are read sequentially, block by block.
+    array-like of shape (n, d)
+        Object that reads the requested rows when it is sliced. A vector becomes an array with one column. Text files
+        and archives are read sequentially in blocks.
 
     Raises
     ------
     DataError
-        If the array is not a nonempty n x d array of numbers, or the file is invalid.
+        If the array is empty, is not a numeric vector or matrix, or if the file is invalid.
 
     Examples
     --------
@@ -270,14 +274,14 @@ def open_rows(spec: str | Path | Sequence[str | Path], of_labels: bool = False) 
 
 
 def open_source(source: Source, of_labels: bool = False) -> Rows:
-    """Open the shards of a parsed source, see `open_rows`."""
+    """Open the files of a parsed source as one array, see `open_rows`."""
     if source.columns:
         return open_numbers(source)
     return stack_shards(source, [_checked_rows(path, source.name or "", of_labels) for path in source.paths])
 
 
 def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
-    """Open one shard with n x d numbers, or with label names."""
+    """Open the array in one file, and check that it is a numeric matrix or, for labels, text."""
     spec = f"{path}::{array}" if array else path
     transposed = array.endswith(".T")
     source = _open(path, array.removesuffix(".T") or None, of_labels)
@@ -332,7 +336,7 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
 
 
 def _form_of_json(path: str) -> str | None:
-    """Return the error for a JSON document of annotations, such as COCO, with the supported form; None if not JSON."""
+    """Return the error message for a JSON document, such as annotations in COCO format; None if it is not JSON."""
     try:
         with open_binary(path) as file:
             found = json.loads(file.read(1 << 28))
@@ -348,7 +352,7 @@ def _form_of_json(path: str) -> str | None:
 
 
 def _one_of_equals(path: str, cell: str) -> Rows:
-    """Return the matrix of a MATLAB cell with equal matrices, such as labels that are repeated for each view."""
+    """Return the matrix that a MATLAB cell array repeats for each view; raise DataError if the matrices differ."""
     found = list(read_matlab(path, list(matlab_cells(path)[cell])).values())
     if not found:
         raise DataError(f"{path}: the cell {cell!r} is empty, expected a matrix")
@@ -363,7 +367,7 @@ def _one_of_equals(path: str, cell: str) -> Rows:
 def _pick(
     path: str, array: str | None, shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, object], of_labels: bool
 ) -> str:
-    """Return the requested array, or the only matrix of a file; vectors are ignored unless the file has labels."""
+    """Return the name of the requested array, or of the only matrix in a file."""
     wide = [name for name, shape in shapes.items() if min(shape) > 1]
     matrices = wide if len(wide) == 1 and not of_labels else list(shapes)
     if array is None and len(matrices) == 1:
@@ -376,7 +380,6 @@ def _pick(
 
 
 def _pick_column(path: str) -> str:
-    """Return the only column of vectors of a Parquet file."""
     columns = vector_columns(open_parquet(path))
     if len(columns) != 1:
         raise DataError(
@@ -395,7 +398,7 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
         labels = first.label_count or first.outputs
     elif not isinstance(labels, int):
         chosen, unknown = chosen_columns(first.names, labels)
-        labels = [*chosen, *unknown] if chosen else ()  # Without any of the names, the view has only features.
+        labels = [*chosen, *unknown] if chosen else ()  # If none of the names exists, the view contains only features.
     elif labels == 0:
         labels = ()
     features, outputs = first.split(labels)
@@ -405,7 +408,7 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
         raise DataError(f"{first.path}: {name}: a label has type string or date, expected numeric or {{values}}")
     if len(features) == 0:
         raise DataError(f"{first.path}: {name}: all attributes are labels, expected at least one feature")
-    # The first pass reads the labels and counts the rows. Features are read in a second pass, block by block.
+    # The first pass over the file reads the labels and counts the rows. A second pass reads the features in blocks.
     passes = _scan(name, headers, lambda arff: [_outputs(arff, block, features, outputs) for block in arff.blocks()])
     if len({sparse for blocks in passes.values() for _, sparse, _ in blocks}) > 1:
         raise DataError(
@@ -430,7 +433,7 @@ def _arff_table(name: str, files: Mapping[Any, str], labels: Sequence[str] | int
 
 
 def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray) -> tuple[Block, bool, bool]:
-    """Return the labels (as bytes if all are 0 or 1), whether the block is sparse, and whether features are missing."""
+    """Return the labels of a block, whether the block is sparse, and whether features are missing."""
     sparse, cells = scipy.sparse.issparse(block), block[:, features]
     gaps = bool(np.isnan(cells.data if sparse else cells).any())
     Y = dense(block[:, outputs])
@@ -439,7 +442,7 @@ def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray
 
 
 def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:
-    """Apply `read` to each file in a progress stage, because text files are read once to find their shape."""
+    """Apply `read` to each file and show the progress. Reading the shape of a text file takes a pass over the file."""
     found = {}
     with stage(f"scan {name}", len(files)) as advance:
         for split, file in files.items():
@@ -450,7 +453,7 @@ def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]
 
 @dataclass(frozen=True)
 class _Columns:
-    """Callable that reads some columns of an ARFF file block by block, with nominal attributes one-hot encoded."""
+    """Callable that reads some columns of an ARFF file in blocks and encodes categorical attributes as one-hot."""
 
     arff: Arff
     columns: np.ndarray
@@ -469,7 +472,6 @@ class _Columns:
 
 
 def _names(arff: Arff, columns: np.ndarray) -> list[str]:
-    """Return the feature names: the name of each attribute, or "NAME=VALUE" for each value of a nominal attribute."""
     found: list[str] = []
     for attribute in (arff.attributes[j] for j in columns):
         words = attribute.categories is not None
@@ -478,16 +480,12 @@ def _names(arff: Arff, columns: np.ndarray) -> list[str]:
 
 
 def _marks(codes: np.ndarray, categories: Sequence[float]) -> np.ndarray:
-    """Return an indicator column per category, with NaN for missing cells."""
     marks = (codes[:, None] == np.array(categories)).astype(np.float64)
     return np.where(np.isnan(codes)[:, None], np.nan, marks)
 
 
 def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return labels and their names; a single nominal attribute becomes one column per class.
-
-    Raises DataError for other text values than words for true and false.
-    """
+    """Return the labels and their names, where a single categorical attribute becomes one column per class."""
     attributes = [arff.attributes[j] for j in outputs]
     first = attributes[0]
     if len(attributes) == 1 and first.categories is not None:

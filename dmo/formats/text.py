@@ -1,7 +1,7 @@
-"""Read numbers from text files (.csv, .tsv, svmlight rows "label,label index:value index:value"), and lists of names.
+"""Readers of numbers in .csv and .tsv files, of svmlight files, and of lists of names.
 
-pandas parses columns of numbers block by block. If a block has anything else, such as an empty cell or a row of another
-length, the remaining rows are parsed line by line. The error then has the line and column of the invalid text.
+In .csv and .tsv files, pandas parses blocks of rows. If a block contains text that is not a number, or rows of
+different lengths, the remaining rows are parsed line by line, so that the error contains the line and column.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from dmo.formats.files import DataError, csv_rows, decompressing, lines, open_bi
 
 DELIMITERS = (",", ";", "\t")
 _CELLS = 1 << 24  # Maximum number of cells per block.
-_BYTES = 1 << 20  # Bytes read at a time to count lines.
+_BYTES = 1 << 20  # Number of bytes that are read at once to count lines.
 _LARGEST = 1 << 48  # Maximum number of features.
-_BLANK = re.compile(rb"\n[\n\r \t\f\v]")  # A pattern that starts with a single byte is 17 times faster than with two.
+# A pattern that starts with a single byte is 17 times faster than with "\n" or "\r".
+_BLANK = re.compile(rb"\n[\n\r \t\f\v]")
 Labels = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Delimited:
-    r"""Text file of numbers (.csv or .tsv), which is read block by block.
+    r"""Opened text file of numbers (.csv or .tsv), which is read block by block.
 
     Attributes
     ----------
     path : Path
         Path of the file.
     delimiter : str
-        Delimiter between fields.
+        Delimiter between the fields of a row.
     names : tuple of str or None
-        Names of the d columns, or None without a header line.
+        Names of the columns, or None if the file has no header.
     columns : int
-        Number of columns, d.
+        Number of columns d.
 
     Examples
     --------
@@ -68,34 +69,34 @@ class Delimited:
         Returns
         -------
         int
-            Number of rows, n.
+            Number of rows, without the header.
         """
         with decompressing(self.path, lambda: ""), open_binary(self.path) as file:
             rows, last = 0, b"\n"
             while piece := file.read(_BYTES):
                 both = last + piece
-                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # Some lines may be blank.
+                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # Some lines may be empty.
                     return sum(1 for _ in self._data())
                 rows, last = rows + piece.count(b"\n"), piece[-1:]
         return rows + (last != b"\n") - (self.names is not None)
 
     def blocks(self, size: int = 4096) -> Iterator[np.ndarray]:
-        """Read the rows in order.
+        """Read the rows of the file block by block.
 
         Parameters
         ----------
         size : int, default=4096
-            Maximum number of rows per block. Blocks have at most 2^24 cells.
+            Maximum number of rows per block. A block has at most 2^24 values.
 
         Yields
         ------
         ndarray of shape (n_b, d), float64
-            Block of rows.
+            Block of n_b rows.
 
         Raises
         ------
         DataError
-            If a field is not a number or a row does not have d fields; the message has the line and column.
+            If a field is not a number, or if a row does not have d fields. The message contains the line number.
         """
         size, done = max(min(size, _CELLS // self.columns), 1), 0
         try:
@@ -109,10 +110,10 @@ class Delimited:
             yield np.stack([self._row(number, line) for number, line in found])
 
     def _parsed(self, size: int) -> Iterator[np.ndarray]:
-        """Parse the rows with pandas; raise ValueError if a cell is not a number or row lengths differ."""
+        """Parse the rows with pandas; raise ValueError if a cell is not a number or if the rows differ in length."""
         import pandas as pd
 
-        # The default parser of pandas 3 and later rounds correctly.
+        # The default parser of pandas 2 does not round correctly.
         exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
         with open_binary(self.path) as file:
             parts = pd.read_csv(
@@ -124,7 +125,7 @@ class Delimited:
                 na_values=[],
                 skipinitialspace=True,
                 quoting=csv.QUOTE_NONE,
-                encoding="latin-1",  # The encoding affects only the names, which are already known.
+                encoding="latin-1",  # The encoding does not matter, because the names of the columns are known.
                 low_memory=False,
                 chunksize=size,
                 **exact,
@@ -154,26 +155,27 @@ class Delimited:
 
 
 def open_csv(path: str | os.PathLike[str], delimiter: str | None = None, header: bool | None = None) -> Delimited:
-    r"""Open a .csv or .tsv file of numbers and read its first line.
+    r"""Open a .csv or .tsv file of numbers, and read its first line.
 
     Parameters
     ----------
     path : path-like
-        Path of the file, plain or compressed.
+        Path of the file, which may be compressed.
     delimiter : str, default=None
-        Delimiter between fields. By default, a tab for .tsv, otherwise the most frequent of comma, semicolon and tab.
+        Delimiter between the fields of a row. The default is a tab in .tsv files, and otherwise the most frequent of
+        comma, semicolon and tab in the first line.
     header : bool, default=None
-        Whether the first line has column names. By default, it does if none of its fields is a number.
+        Whether the first line contains column names. By default, a line without numbers contains column names.
 
     Returns
     -------
     Delimited
-        Opened file.
+        Opened file, whose rows are read by its method `blocks`.
 
     Raises
     ------
     DataError
-        If the file is empty, or its first line is not text or has both numbers and names.
+        If the file is empty, or if its first line is not text or contains both numbers and names.
 
     Examples
     --------
@@ -205,21 +207,21 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     Parameters
     ----------
     path : path-like
-        Path of the file, plain or compressed.
+        Path of the file, which may be compressed.
     delimiter : str, default=None
-        See `open_csv`.
+        Delimiter between the fields of a row, see `open_csv`.
     header : bool, default=None
-        See `open_csv`.
+        Whether the first line contains column names, see `open_csv`.
 
     Returns
     -------
     ndarray of shape (n, d), float64
-        Rows of the file.
+        Matrix of all rows in the file.
 
     Raises
     ------
     DataError
-        See `open_csv` and `Delimited.blocks`; also if no row follows the header.
+        If the file contains no rows, rows of different lengths, or a field that is not a number.
 
     Examples
     --------
@@ -238,22 +240,22 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
 
 
 def read_names(path: str | os.PathLike[str]) -> list[str]:
-    r"""Read names from a text file with one name per line; empty lines are ignored.
+    r"""Read names from a text file with one name per line.
 
     Parameters
     ----------
     path : path-like
-        Path of the UTF-8 file, plain or compressed.
+        Path of a UTF-8 text file, which may be compressed. Empty lines are ignored.
 
     Returns
     -------
     list of str
-        Names, in order.
+        Names in the order of the lines.
 
     Raises
     ------
     DataError
-        If a line is not UTF-8 text, a name occurs twice, or there are no names.
+        If a line is not UTF-8 text, a name occurs twice, or the file contains no names.
 
     Examples
     --------
@@ -289,18 +291,18 @@ def _fields(line: bytes, delimiter: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Svmlight:
-    r"""Svmlight file with its labels, whose rows are read block by block.
+    r"""Opened svmlight file, whose labels are in memory and whose features are read block by block.
 
     Attributes
     ----------
     path : Path
         Path of the file.
     shape : tuple of int
-        Shape (n, d). The number of features d comes from the first line or from the largest index.
+        Number of rows n and number of features d.
     base : int
-        Index of the first feature, 0 or 1.
+        Index of the first feature in the file, 0 or 1.
     labels : list of tuple of str
-        Labels of each row, as in the file.
+        Labels of each row as text.
     skip : int
         Number of lines before the first row.
 
@@ -321,7 +323,7 @@ class Svmlight:
     skip: int
 
     def blocks(self, size: int = 4096) -> Iterator[scipy.sparse.csr_array]:
-        """Read the rows in order.
+        """Read the features of the file block by block.
 
         Parameters
         ----------
@@ -331,23 +333,23 @@ class Svmlight:
         Yields
         ------
         csr_array of shape (n_b, d), float64
-            Block of rows.
+            Features of n_b rows.
         """
         for X, _ in _parse(self.path, self.skip, size):
             yield _fit(X, self.base, self.shape[1])
 
     def indicator(self, ids: Sequence[str] | None = None) -> Block:
-        """Build the indicator matrix of the labels.
+        """Convert the labels to an indicator matrix.
 
         Parameters
         ----------
         ids : sequence of str, default=None
-            Label of each column. By default, the labels of the file in ascending order.
+            Label of each column of the matrix. By default, these are the labels of the file in ascending order.
 
         Returns
         -------
         ndarray or csr_array of shape (n, L), uint8
-            1 if the row has the label, otherwise 0. The result is CSR if this needs less memory.
+            Matrix with 1 if a row has a label, otherwise 0. The matrix is a CSR array if this needs less memory.
 
         Raises
         ------
@@ -368,36 +370,36 @@ class Svmlight:
 
 
 def label_ids(files: Sequence[Svmlight]) -> list[str]:
-    """Return the labels that occur in any of the files, in ascending numerical order."""
     return sorted(
         {label for file in files for row in file.labels for label in row}, key=lambda label: (float(label), label)
     )
 
 
 def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_features: int | None = None) -> Svmlight:
-    r"""Open an svmlight file, single-label or multi-label, and read its shape and labels in one pass.
+    r"""Open a single-label or multi-label svmlight file, and read its shape and labels in one pass.
 
-    A first line with the numbers "rows features labels", or "rows features" without labels, defines the shape. Files of
-    the Extreme Classification Repository have such a line.
+    The first line may declare the numbers of rows, of features and, optionally, of labels, as in files of the Extreme
+    Classification Repository.
 
     Parameters
     ----------
     path : path-like
-        Path of the file, plain or compressed.
+        Path of the file, which may be compressed.
     base : int, default=None
-        Index of the first feature. By default, 0 if the first line defines the shape or index 0 occurs, otherwise 1.
+        Index of the first feature in the file. The default is 0 if the first line declares the shape or if index 0
+        occurs, otherwise 1.
     n_features : int, default=None
-        Number of features d. By default, from the first line, otherwise from the largest index.
+        Number of features d. The default is the number in the first line, or is derived from the largest index.
 
     Returns
     -------
     Svmlight
-        Opened file with its shape and labels.
+        Opened file, whose features are read by its method `blocks`.
 
     Raises
     ------
     DataError
-        If a row is not valid svmlight (the message has the line), an index exceeds d, or the number of rows differs
+        If a row is not valid svmlight, if an index is too large for `n_features`, or if the number of rows differs
         from the first line.
 
     Examples
@@ -453,25 +455,25 @@ def read_svmlight(
     Parameters
     ----------
     path : path-like
-        Path of the file, plain or compressed.
+        Path of the file, which may be compressed.
     base : int, default=None
-        See `open_svmlight`.
+        Index of the first feature in the file, see `open_svmlight`.
     n_features : int, default=None
-        See `open_svmlight`.
+        Number of features d, see `open_svmlight`.
 
     Returns
     -------
     X : csr_array of shape (n, d), float64
-        Features.
+        Feature matrix.
     Y : ndarray or csr_array of shape (n, L), uint8
-        Labels, 0/1. The result is CSR if this needs less memory.
+        Label matrix of 0 and 1. The matrix is a CSR array if this needs less memory.
     ids : list of str
-        Label of each column of Y.
+        Label of each column of `Y`.
 
     Raises
     ------
     DataError
-        See `open_svmlight`.
+        If the file is not valid, see `open_svmlight`.
 
     Examples
     --------
@@ -488,7 +490,7 @@ def read_svmlight(
 
 
 def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_array, Labels]]:
-    """Read blocks of rows as CSR matrices, whose columns are the indices of the file, and the labels of each row."""
+    """Yield the features of each block of rows as a CSR matrix, and the labels of these rows."""
     data = ((n, line) for n, line in lines(path) if n > skip and line.partition(b"#")[0].strip())
     while block := list(islice(data, size)):
         try:
@@ -502,7 +504,7 @@ def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_
 
 
 def _load(text: bytes) -> tuple[scipy.sparse.csr_array, Labels]:
-    from sklearn.datasets import load_svmlight_file  # Imported here because other formats do not need scikit-learn.
+    from sklearn.datasets import load_svmlight_file  # imported here because the other readers do not need scikit-learn
 
     X, _ = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
     heads = [line.split(None, 1)[0] for line in text.split(b"\n")]

@@ -1,8 +1,9 @@
-"""Feature, kernel, result and model stores on disk: Zarr v3 groups at local paths or fsspec URLs.
+"""Stores of features, kernels, results and models on disk.
 
-The attributes of every group are `kind`, `version`, `complete`, `provenance`, `configuration` and `attributes`.
-Feature, kernel and result stores are written in whole blocks, by any number of processes. Each finished block is
-recorded with its CRC-32C, and `complete` is set last. Repeating an interrupted call resumes the store.
+A store is a Zarr v3 group at a local path or an fsspec URL. The attributes of every group are `kind`, `version`,
+`complete`, `provenance`, `configuration` and `attributes`. Several processes can write blocks of a feature, kernel or
+result store at the same time. The store records the CRC-32C of each finished block and sets `complete` at the end.
+Repeating an interrupted call writes only the missing blocks.
 """
 
 import lazy_loader

@@ -1,15 +1,15 @@
 """Zarr v3 arrays and CSR row blocks, written and read in whole chunks.
 
-zarr creates the metadata and encodes strings. This module reads and writes the bytes of numeric chunks. A chunk holds
-its values in C order and little-endian, followed by their CRC-32C (codecs "bytes" and "crc32c"). If a codec is set,
-Blosc compresses the values before the checksum is appended. The manifest always holds the checksum of the uncompressed
-values.
+The zarr package creates the metadata of an array, and this module reads and writes the bytes of numeric chunks. A chunk
+file contains little-endian values in C order, followed by their CRC-32C (codecs "bytes" and "crc32c"). If a codec is
+set, Blosc compresses the values before the checksum is appended. The manifest of a store contains the checksums of the
+uncompressed values of all blocks.
 
-dmo does not read chunks with zarr for two reasons. First, zarr has no manifest: it accepts a chunk that was moved or
-that belongs to another run, because the checksum of the chunk itself is valid. Second, zarr before 3.2 reads a missing
-chunk as fill values; later releases reject it only if `array.read_missing_chunks` is set to False. This reader is also
-faster, because it reads a file directly into the array of the caller. Reading 240 MB in 15 blocks takes 0.10 CPU
-seconds here and 0.21 with zarr 3.4.2, including checksums.
+dmo does not read chunks with the zarr package for three reasons. First, zarr has no manifest: it accepts a chunk that
+was moved or that belongs to another run, because the checksum of the chunk is valid. Second, zarr before 3.2 reads a
+missing chunk as fill values, and later releases raise an error only if `array.read_missing_chunks` is False. Third,
+this module reads a file directly into the array of the caller, which is faster. For 240 MB in 15 blocks with checksums,
+this module takes 0.10 CPU seconds, and zarr 3.4.2 takes 0.21.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from dmo.stores._folder import Folder, StoreError
 Index = tuple[int, ...]
 CRC_BYTES = 4
 CODECS = {"lz4": 5, "zstd": 1}
-"""Names of Blosc's compressors and their compression levels; pipelines/benchmarks/codecs.md compares them."""
+"""Blosc compressors and their compression levels, which pipelines/benchmarks/codecs.md compares."""
 STEP = 1 << 22
 SEPARATOR = {"name": "default", "separator": "."}
 
 
 class ManifestEntry(NamedTuple):
-    """Manifest entry of a block: the CRC-32C of its values and its size in the store in bytes."""
+    """Manifest entry of a block: the CRC-32C of its values, and the number of bytes that it uses in the store."""
 
     checksum: int
     size: int
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray:
-    """Return the memory of a C-contiguous array as 1-d uint8."""
     return values.reshape(-1).view(np.uint8)
 
 
 def checksum(*parts: np.ndarray) -> int:
-    """Compute the CRC-32C of concatenated uint8 arrays, in steps of 4 MiB because each step holds Python's lock."""
+    """Compute the CRC-32C of concatenated uint8 arrays.
+
+    The computation holds Python's global interpreter lock, so it releases the lock every 4 MiB.
+    """
     crc = 0
     for part in parts:
         for start in range(0, part.size, STEP):
@@ -64,12 +66,11 @@ def checksum(*parts: np.ndarray) -> int:
 
 
 def group_json(attributes: dict[str, Any]) -> bytes:
-    """Return the zarr.json of a group."""
     return to_json({"zarr_format": 3, "node_type": "group", "attributes": attributes})
 
 
 def to_json(document: dict[str, Any]) -> bytes:
-    # Write one line, because json uses a slower encoder for indented output: it took a quarter of the time of a small
+    # Do not indent the output. The encoder for indented JSON is slow and took a quarter of the time to write a small
     # store.
     return json.dumps(document, allow_nan=False).encode()
 
@@ -78,8 +79,7 @@ def to_json(document: dict[str, Any]) -> bytes:
 def array_json(
     shape: Index, chunk: Index, dtype: str, dims: tuple[str, ...] | None, fill: float | str, codec: str | None
 ) -> bytes:
-    """Return the zarr.json of an array."""
-    import zarr  # only writers need it
+    import zarr  # imported here because readers do not need zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
     from zarr.storage import MemoryStore
 
@@ -104,12 +104,12 @@ def array_json(
 
 @dataclass(frozen=True)
 class DenseArray:
-    """A Zarr array on disk with one file per chunk; the last chunk of each axis is padded with zeros."""
+    """Zarr array on disk with one file per chunk. The last chunk of each axis is padded with zeros."""
 
-    # `name` is the path in `folder`, and `title` the name in messages. `dims` are dimension names. `fill` is the value
-    # that other readers return for chunks that are not stored. If `triangle` is set, the array is symmetric and its
-    # blocks are the chunks (i, j) with i >= j; each is stored once ("lower") or also transposed as (j, i) ("both").
-    # `codec` is the compressor of the chunks, one of `CODECS`.
+    # `name` is the path of the array in `folder`, and `title` is its name in messages. `dims` are the dimension names.
+    # `fill` is the value that other programs read for chunks that are not stored. If `triangle` is set, the array is
+    # symmetric, and its blocks are the chunks (i, j) with i >= j. With "both", a block is also stored transposed, as
+    # chunk (j, i). `codec` is the compressor of the chunks.
 
     folder: Folder
     name: str
@@ -131,7 +131,7 @@ class DenseArray:
         return tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
 
     def indices(self) -> Iterator[Index]:
-        """Iterate over the indices of the blocks; each block is written and recorded as a unit."""
+        """Iterate over the indices of the blocks that are written and recorded."""
         for index in itertools.product(*map(range, self.grid)):
             if self.triangle is None or index[0] >= index[1]:
                 yield index
@@ -150,10 +150,7 @@ class DenseArray:
         return tuple(min(c, s - i * c) for i, c, s in zip(index, self.chunk, self.shape, strict=True))
 
     def encode(self, index: Index, values: np.ndarray) -> tuple[np.ndarray, ManifestEntry]:
-        """Encode a chunk from its values (of shape `extent(index)`), without the trailing checksum.
-
-        The returned entry holds the checksum of the values and the size of the stored chunk.
-        """
+        """Return the bytes of a chunk without the trailing checksum, and its manifest entry."""
         block = np.ascontiguousarray(values, dtype=self.dtype).reshape(values.shape)
         if block.shape != self.chunk:
             block = np.zeros(self.chunk, self.dtype)
@@ -180,9 +177,10 @@ class DenseArray:
         return entry
 
     def read(self, index: Index, entry: ManifestEntry | None = None, out: np.ndarray | None = None) -> np.ndarray:
-        """Read a whole chunk, including padding, and check it against `entry` and its own checksum."""
-        # `out` is a C-contiguous array of the chunk's shape and dtype to fill. A missing or damaged chunk raises
-        # StoreError.
+        """Read a whole chunk with its padding, and verify its checksum and the manifest entry.
+
+        `out` is an optional C-contiguous array that the chunk is read into. Raise StoreError if the chunk is damaged.
+        """
         block = empty(self.chunk, self.dtype, f"{self.folder.url}: {self.label(index)}") if out is None else out
         if self.codec is not None:
             self._unpack(index, entry, block)
@@ -197,13 +195,13 @@ class DenseArray:
         return block
 
     def check(self, index: Index, entry: ManifestEntry) -> None:
-        """Read a block and compare its transposed copy, if it has one; raise StoreError if either is damaged."""
+        """Read a block and its transposed copy, if it has one; raise StoreError if one of the two is damaged."""
         block = self.read(index, entry)
         if self.triangle == "both" and not np.array_equal(self.read(index[::-1]), block.T):
             raise _damage(self, index[::-1], self.key(index[::-1]), 0, 0)
 
     def _unpack(self, index: Index, entry: ManifestEntry | None, block: np.ndarray) -> None:
-        """Fill a block from a compressed chunk after checking all of its checksums."""
+        """Decompress a chunk into `block`, and verify its size and checksums."""
         import numcodecs
 
         data = self.folder.get(self.key(index))
@@ -211,7 +209,7 @@ class DenseArray:
         if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):
             raise _damage(self, index, self.key(index), size, CRC_BYTES + 1 if entry is None else entry.size)
         packed, trailer = np.frombuffer(data, np.uint8)[:-CRC_BYTES], data[-CRC_BYTES:]
-        # Blosc trusts the sizes in its header, so compare the sizes of the values and of the compressed data first.
+        # Blosc trusts the sizes in the header of the data. Compare them with the actual sizes before decompression.
         sizes = tuple(np.frombuffer(data, "<u4", 4)[1::2].tolist()) if packed.size >= 16 else None
         fits = sizes == (block.nbytes, packed.size) and checksum(packed) == int.from_bytes(trailer, "little")
         try:
@@ -223,7 +221,7 @@ class DenseArray:
             raise _damage(self, index, self.key(index), size, len(data))
 
     def sizes(self) -> dict[Index, int]:
-        """Return the bytes of the stored chunks by index, or -1 if the transposed copy is missing or truncated."""
+        """Return the number of bytes of each stored chunk, or -1 if its transposed copy is missing or truncated."""
         found: dict[Index, int] = {}
         for key, size in self.folder.sizes(self.name).items():
             prefix, *index = key.split(".")
@@ -235,7 +233,7 @@ class DenseArray:
 
 
 def empty(shape: Index, dtype: np.dtype, where: str) -> np.ndarray:
-    """Call `numpy.empty`; raise StoreError if the array does not fit in memory, since sizes in files may be wrong."""
+    """Call `numpy.empty`, and raise StoreError if a shape that was read from a damaged file does not fit in memory."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
@@ -245,7 +243,10 @@ def empty(shape: Index, dtype: np.dtype, where: str) -> np.ndarray:
 
 
 def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str) -> None:
-    """Raise StoreError unless the arrays form a valid CSR matrix; a wrong index would be used as a memory address."""
+    """Raise StoreError unless the arrays form a valid CSR matrix.
+
+    SciPy does not check the indices, and a wrong index would access memory outside the arrays.
+    """
     ends = (int(indptr[0]), int(indptr[-1])) if len(indptr) else (-1, -1)
     rising = len(indptr) == shape[0] + 1 and ends == (0, len(indices)) and not np.any(indptr[1:] < indptr[:-1])
     inside = len(indices) == 0 or (indices.min() >= 0 and indices.max() < shape[1])
@@ -258,7 +259,6 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: 
 def csr_of(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Index, where: str
 ) -> scipy.sparse.csr_array:
-    """Create a CSR matrix from stored arrays after `check_csr`."""
     check_csr(indptr, indices, data, shape, where)
     return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
 
@@ -278,7 +278,7 @@ def _damage(array: DenseArray | SparseArray, index: Index, key: str, size: int |
 
 
 def unseen(folder: Folder) -> StoreError:
-    """Return the error for a store that this host cannot find, such as a worker without the disk of the store."""
+    """Return the error for a store that this host cannot find, for example because its disk is not mounted."""
     return StoreError(
         f"there is no {folder.url} on {socket.gethostname()}: a worker there cannot see the store, or it was removed; mount "
         "its disk on every worker at the same path, or pass a URL such as s3://..."
@@ -287,10 +287,10 @@ def unseen(folder: Folder) -> StoreError:
 
 @dataclass(frozen=True)
 class SparseArray:
-    """A CSR matrix on disk: one sub-group `<name>/<block>` with indptr, indices and data per block of rows."""
+    """Sparse matrix on disk, with one Zarr group `<name>/<block>` of indptr, indices and data per block of rows."""
 
-    # A block is stored in canonical form (columns sorted, duplicates summed, zeros removed), so equal rows produce
-    # equal bytes. Its sub-group follows the convention of anndata's csr_matrix.
+    # Before a block is stored, its columns are sorted, duplicates are summed and zeros are removed. Therefore, equal
+    # rows produce equal bytes. The group of a block has the layout of anndata's csr_matrix.
 
     folder: Folder
     name: str
@@ -317,7 +317,7 @@ class SparseArray:
         return min(self.block, self.shape[0] - index[0] * self.block), self.shape[1]
 
     def _parts(self, index: Index, nnz: int) -> list[DenseArray]:
-        """Return the three arrays of a block with `nnz` entries."""
+        """Return the arrays indptr, indices and data of a block with `nnz` stored elements."""
         rows, name = self.extent(index)[0], f"{self.name}/{index[0]}"
         lengths = (("indptr", rows + 1, np.dtype("<i4")), ("indices", nnz, np.dtype("<i4")), ("data", nnz, self.dtype))
         return [
@@ -345,7 +345,7 @@ class SparseArray:
         return ManifestEntry(checksum(*raws), size)
 
     def read(self, index: Index, entry: ManifestEntry) -> scipy.sparse.csr_array:
-        """Read one block of rows and check it against `entry`; raise StoreError if it is missing or damaged."""
+        """Read one block of rows; raise StoreError if it is missing or differs from its manifest entry."""
         start, *_ = self._parts(index, 0)
         indptr = start.read((0,))
         _, *rest = self._parts(index, max(int(indptr[-1]), 0))
@@ -355,11 +355,11 @@ class SparseArray:
         return csr_of(indptr, indices, data, self.extent(index), f"{self.folder.url}: {self.label(index)}")
 
     def check(self, index: Index, entry: ManifestEntry) -> None:
-        """Read a block; raise StoreError if it is damaged."""
+        """Raise StoreError if a block is missing or damaged."""
         self.read(index, entry)
 
     def sizes(self) -> dict[Index, int]:
-        """Return the sizes in bytes of the stored blocks by index."""
+        """Return the number of bytes of each stored block."""
         found: dict[Index, int] = {}
         for key, size in self.folder.sizes(self.name).items():
             block, _, file = key.partition("/")
@@ -370,7 +370,7 @@ class SparseArray:
 
 @dataclass(frozen=True)
 class CsrArray:
-    """A CSR matrix in three Zarr arrays (indptr, indices, data), read in blocks of rows."""
+    """Sparse matrix in three Zarr arrays (indptr, indices and data), read in blocks of rows."""
 
     folder: Folder
     name: str
@@ -384,7 +384,7 @@ class CsrArray:
 
     @property
     def block(self) -> int:
-        """Number of rows that have about as many entries as a chunk."""
+        """Number of rows in a block, chosen so that a block has about as many elements as a chunk of the indices."""
         indices = self.parts[1][0]
         return max(1, min(self.shape[0], self.shape[0] * indices.chunk[0] // max(1, indices.shape[0])))
 
@@ -403,11 +403,11 @@ class CsrArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Record of the finished blocks of an array: a Zarr array of entries (grid x 2), -1 for unfinished blocks."""
+    """Record of the checksums and sizes of finished blocks of an array, with -1 for unfinished blocks."""
 
-    # While a store is written, each entry is a separate file (`journal/<name>`). Processes therefore never share a
-    # file, and a killed writer loses only its current block. `seal` collects the entries in one chunk
-    # (`manifest/<name>`).
+    # While a store is written, the entry of each block is a separate file of the array `journal/<name>`. Processes
+    # therefore never share a file, and a killed writer loses only its current block. When the store is finished, `seal`
+    # writes all entries to the array `manifest/<name>`, which has a single chunk.
 
     folder: Folder
     name: str
@@ -426,9 +426,9 @@ class Ledger:
         return self._array("manifest", self.grid)
 
     def record(self, index: Index, entry: ManifestEntry) -> None:
-        """Write an entry without waiting for the disk, because its block is already on disk.
+        """Write the journal entry of a block without flushing it to disk.
 
-        If a power failure loses or truncates the entry, its block is written again.
+        If a power failure loses or truncates the entry, a resumed program writes the block again.
         """
         values = np.array(entry, dtype=np.int64).reshape((1,) * len(index) + (2,))
         self.journal.write((*index, 0), values, sync=False)
@@ -437,7 +437,7 @@ class Ledger:
         self.folder.delete(self.journal.key((*index, 0)))
 
     def recorded(self, wanted: Iterator[Index]) -> np.ndarray:
-        """Return the entries in the journal; a truncated entry counts as unfinished."""
+        """Return the journal entries of all blocks. A block with a truncated entry counts as unfinished."""
         entries = np.full((*self.grid, 2), -1, dtype=np.int64)
         keys = {self.journal.key((*index, 0)): index for index in wanted}
         for key, data in self.folder.get_many(keys).items():
@@ -459,9 +459,9 @@ def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
 
 
 def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Read the rows `index` (ascending) of an array that is chunked along its first axis."""
-    # In a local file, read only these rows; the checksum is checked when the whole chunk is read. On object stores, one
-    # request per row would take longer than reading the chunk.
+    """Read the rows with the ascending indices `index` of an array that is chunked along its first axis."""
+    # Read only the selected rows from a local file, without verifying the checksum of its chunk. Read whole chunks from
+    # an object store, because one request per row would take longer.
     size = array.chunk[0]
     out = empty((len(index), *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     for block in np.unique(index // size):
@@ -479,7 +479,7 @@ def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np
 
 
 def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Read rows start..stop of an array that is chunked along its first axis; whole chunks are read into the result."""
+    """Read the rows from `start` to `stop` of an array that is chunked along its first axis."""
     size, n = array.chunk[0], array.shape[0]
     out = empty((stop - start, *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     rest = (0,) * (len(array.shape) - 1)
@@ -495,7 +495,7 @@ def read_rows(array: DenseArray, entries: np.ndarray, start: int, stop: int) -> 
 
 
 def _split(where: Any, n: int) -> tuple[range, Any]:
-    """Split an index (one slice or two) into rows and columns; reject single rows and lists of rows."""
+    """Convert an index to a range of rows and a slice of columns; raise TypeError if it does not consist of slices."""
     rows, columns = where if isinstance(where, tuple) and len(where) == 2 else (where, slice(None))
     if where is Ellipsis:
         rows = slice(None)
@@ -508,7 +508,7 @@ def _split(where: Any, n: int) -> tuple[range, Any]:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class _StoredView(ByRows):
-    """The base class of dense and sparse views."""
+    """Base class of dense and sparse stored views."""
 
     array: Any
     entries: np.ndarray
@@ -523,28 +523,28 @@ class _StoredView(ByRows):
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values."""
+        """Data type of the view."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
-        """Always 2."""
+        """Number of dimensions of the view, which is 2."""
         return 2
 
     @property
     def url(self) -> str:
-        """Path or URL of the array, or of the group with the blocks, in Zarr's format."""
+        """Path or URL of the Zarr array of a dense view, or of the Zarr group of a sparse view."""
         return f"{self.array.folder.url}/{self.array.name}"
 
     @cached_property
     def contents(self) -> str:
-        """SHA-256 of the shape, the type and the checksums of the blocks; detects changes without reading the view."""
+        """SHA-256 hash of the shape, the dtype and the block checksums, which changes with the contents of the view."""
         known = self.shape, self.dtype.str, self.block, self.entries
         return digest(*known) if self.present is None else digest(*known, self.present)
 
     @property
     def block(self) -> int:
-        """Number of rows per block, the unit of reading."""
+        """Number of rows per block. Reading a row reads the whole block."""
         return self.array.block
 
     def __repr__(self) -> str:
@@ -554,24 +554,25 @@ class _StoredView(ByRows):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class DenseView(_StoredView):
-    """A stored n x d array as a row source; `view[a:b]` reads the required chunks into a NumPy array.
+    """Dense view of a store, whose rows are read from disk when the view is sliced.
 
-    Reads that start and end at multiples of `block` rows are fastest. `dask.array.from_array(view)` and
-    `zarr.open_array(view.url)` also work. Reading raises StoreError if a chunk is missing or damaged.
+    `view[a:b]` returns a NumPy array. Slices that start and end at multiples of `block` rows are read fastest.
+    `dask.array.from_array(view)` and `zarr.open_array(view.url)` also work. Reading raises StoreError if a chunk is
+    missing or damaged.
 
     Attributes
     ----------
     array : DenseArray
-        The Zarr array that holds the chunks.
-    entries : ndarray of shape (blocks, 1, 2), int64
-        Checksum and size of every chunk, from the manifest.
+        Zarr array that holds the chunks.
+    entries : ndarray of shape (n_blocks, 1, 2), int64
+        Checksum and size in bytes of every chunk.
     histogram : bool, default=False
         Whether the rows are histograms (counts or masses).
     missing : bool, default=False
-        Whether entries may be NaN.
+        Whether the view may contain missing values (NaN).
     present : ndarray of shape (n,), bool, or None, default=None
-        Mask of the samples that the view contains (see `dmo.blocks.presence`); the rows of other samples have no
-        meaning. None means that the view contains all samples.
+        Mask of the samples that are available in this view, or None if all samples are available. The rows of other
+        samples are ignored.
 
     Examples
     --------
@@ -601,17 +602,19 @@ class DenseView(_StoredView):
         return block if rows.step == 1 and columns == slice(None) else block[:: rows.step, columns]
 
     def sample(self, index: np.ndarray) -> np.ndarray:
-        """Read single rows without checking them; use it for samples of rows that are read completely later.
+        """Read single rows without verifying the checksums of their chunks.
+
+        This is much faster than reading whole chunks, and suits random samples of a view that is read completely later.
 
         Parameters
         ----------
         index : ndarray of shape (m,), int
-            Row indices, ascending.
+            Row indices in ascending order.
 
         Returns
         -------
         ndarray of shape (m, d)
-            The rows.
+            Selected rows.
         """
         return sample_rows(self.array, self.entries, np.asarray(index))
 
@@ -623,23 +626,23 @@ class DenseView(_StoredView):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SparseView(_StoredView):
-    """A stored n x d sparse matrix as a row source; `view[a:b]` reads the required row blocks into a CSR array.
+    """Sparse view of a store, whose rows are read from disk when the view is sliced.
 
-    Reading raises StoreError if a block is missing or damaged.
+    `view[a:b]` returns a CSR array. Reading raises StoreError if a block is missing or damaged.
 
     Attributes
     ----------
     array : SparseArray or CsrArray
-        The Zarr arrays that hold the blocks.
-    entries : ndarray of shape (blocks, 2), int64
-        Checksum and size of every block, from the manifest.
+        Zarr arrays that hold the blocks.
+    entries : ndarray of shape (n_blocks, 2), int64
+        Checksum and size in bytes of every block.
     histogram : bool, default=False
         Whether the rows are histograms (counts or masses).
     missing : bool, default=False
-        Whether entries may be NaN.
+        Whether the view may contain missing values (NaN).
     present : ndarray of shape (n,), bool, or None, default=None
-        Mask of the samples that the view contains (see `dmo.blocks.presence`); the rows of other samples have no
-        meaning. None means that the view contains all samples.
+        Mask of the samples that are available in this view, or None if all samples are available. The rows of other
+        samples are ignored.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Checks that outputs can be written, before the work starts, and replacement of whole files."""
+"""Checks that output paths are writable before a computation starts, and atomic replacement of files and stores."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from dmo.stores._schema import ROOT, check_kind, existing_root, read_root, set_c
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Reject a path or URL at which this process cannot write a store.
+    """Raise an error if this process cannot write a store at a path or URL.
 
-    The check writes a trial file, because permissions do not reveal read-only or full disks.
+    The function writes a temporary file, because file permissions do not reveal a read-only or full disk.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
+        Local path or fsspec URL of the store.
 
     Raises
     ------
     StoreError
-        If the path is a file or below one, or if it is a "memory://" URL, whose contents are lost with the process.
+        If the path is a file or is below a file, or if the URL starts with "memory://", because its contents are lost
+        when the process ends.
     OSError
-        If the trial file cannot be written.
+        If the temporary file cannot be written.
 
     Examples
     --------
@@ -53,19 +54,19 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Reject a path at which this process cannot write a file.
+    """Raise an error if this process cannot write a file at a path.
 
     Parameters
     ----------
     path : str or path-like
-        Local path.
+        Local path of the file.
 
     Raises
     ------
     StoreError
-        If the path is a URL, a folder or below a file.
+        If the path is a URL, a folder or a device, or is below a file.
     OSError
-        If the trial file cannot be written.
+        If a temporary file cannot be written to the folder.
 
     Examples
     --------
@@ -82,24 +83,24 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
 
 
 def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
-    """Find out if a store exists and is complete.
+    """Check if a store exists and is complete.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
     kind : {"features", "kernel", "results", "model"}
         Expected kind of the store.
 
     Returns
     -------
     bool or None
-        Whether the store is complete, or None if there is no store.
+        Whether the store is complete, or None if there is no store at `path`.
 
     Raises
     ------
     StoreError
-        If the store is of another kind or was not written by dmo.
+        If the store is damaged or of another kind, or was not written by dmo.
 
     Examples
     --------
@@ -119,19 +120,19 @@ def existing_store(path: str | os.PathLike[str], kind: str) -> bool | None:
 
 
 def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
-    """Return the name of a path as a store records it, so that both can be moved together.
+    """Return a path relative to the folder that contains a store, so that both can be moved together.
 
     Parameters
     ----------
     store : str or path-like
-        Local path or URL of the store.
+        Local path or fsspec URL of the store.
     path : str or path-like
-        Local path or URL to name.
+        Local path or fsspec URL of another store or file.
 
     Returns
     -------
     str
-        A relative path if `path` is in or below the folder that contains the store, otherwise an absolute path.
+        Relative path if `path` is in or below the folder that contains the store, otherwise the absolute path.
 
     Examples
     --------
@@ -143,19 +144,19 @@ def relative_path(store: str | os.PathLike[str], path: str | os.PathLike[str]) -
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically and create its folder if necessary.
+    """Write a file atomically, and create its folder if necessary.
 
     Parameters
     ----------
     path : Path
-        Local path.
+        Local path of the file.
     content : bytes
         Complete content of the file.
 
     Raises
     ------
     OSError
-        If the file cannot be written; the message contains the path and a fix.
+        If the file cannot be written. The message contains the path and suggests a fix.
 
     Examples
     --------
@@ -171,9 +172,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """Write related files; none of them is replaced before all contents are on disk.
-
-    Each file is replaced as by `replace_file`.
+    """Write several files, and replace the existing files only after all new contents are on disk.
 
     Parameters
     ----------
@@ -183,7 +182,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
     Raises
     ------
     OSError
-        If a file cannot be written; the message contains the path and a fix.
+        If a file cannot be written. The message contains the path and suggests a fix.
 
     Examples
     --------
@@ -210,16 +209,17 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Replace a store by a complete store that has all of its arrays; an interrupted call can be repeated.
+    """Move a complete store to the path of an existing store and replace it.
 
-    `target` is marked incomplete during the call. The caller must hold its lock, see `reserve`.
+    The existing store is marked incomplete during the call, and an interrupted call can be repeated. The caller must
+    hold the lock of the existing store, see `reserve`.
 
     Parameters
     ----------
     source : path-like
-        The new store, on the same disk; it no longer exists after the call.
+        Local path of the new store, on the same disk as `target`. The new store must have all arrays of the old store.
     target : path-like
-        The store to replace.
+        Local path of the store to replace.
 
     Raises
     ------
@@ -246,7 +246,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
         if document["attributes"]["complete"]:
             set_complete(old, document, False)
         for name in new.names():
-            if name != ROOT:  # the root is last, so the store stays incomplete until everything is moved
+            if name != ROOT:  # write the root last, so that the store is incomplete until all arrays are moved
                 old.delete_tree(name)
                 os.rename(f"{new.url}/{name}", f"{old.url}/{name}")
         old.settle(below=True)
@@ -256,7 +256,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def _try_folder(folder: Path) -> None:
-    """Create an unnamed file in the nearest existing folder."""
+    """Check that an unnamed file can be created in `folder`, or in its nearest existing parent."""
     place = next(part for part in (folder, *folder.parents) if part.exists())
     if not place.is_dir():
         raise StoreError(f"{folder} cannot be created: {place} is a file; choose another path")

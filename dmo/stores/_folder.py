@@ -1,8 +1,8 @@
-"""Storage of bytes under keys in one folder, local or at an fsspec URL, and the exceptions of the stores.
+"""Reading and writing of files in a local folder or at an fsspec URL, and the exceptions of the stores.
 
-Failed requests to an object store are repeated if that can help; otherwise they raise an error with a clear message.
-fsspec's file systems already retry most network failures. Remaining failures are exceptions of the client library
-behind the URL, or an OSError that does not name the URL.
+A failed request to an object store is repeated if repetition can help. Otherwise, this module raises an error that
+names the URL and a fix. fsspec's file systems already retry most network failures; the remaining failures are
+exceptions of the client library, or an OSError that does not name the URL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dmo.errors import UserError
 
 
 class StoreError(UserError):
-    """Error for a store that cannot be used as requested; the message names the problem and a fix.
+    """Exception raised if a store cannot be used as requested. The message names the problem and suggests a fix.
 
     Examples
     --------
@@ -45,27 +45,27 @@ class StoreError(UserError):
 
 
 class DamagedRoot(StoreError):
-    """Error for a root document that dmo wrote and that has changed since."""
+    """Exception raised if the root document of a store was damaged after dmo wrote it."""
 
 
 class ServiceError(OSError):
-    """Error for an object store that fails or does not answer; the message describes how to resume."""
+    """Exception raised if an object store fails or does not respond."""
 
 
 class RefusedError(UserError, ServiceError):
-    """Error for an object store that rejects every request; it does not indicate what is stored there."""
+    """Exception raised if an object store rejects every request, for example for lack of valid credentials."""
 
 
 @contextmanager
 def writing(url: str, what: str) -> Iterator[None]:
-    """Add the path, the object being written and a fix to each OSError (disk full, no permission) inside the block.
+    """Improve the messages of OSErrors within a `with` block, for example if the disk is full.
 
     Parameters
     ----------
     url : str
-        Path or URL that is written to.
+        Path or URL that the block writes to.
     what : str
-        The object being written, as it appears in "cannot write ...".
+        Object that the block writes, as it appears in the message "cannot write ...".
 
     Yields
     ------
@@ -75,7 +75,8 @@ def writing(url: str, what: str) -> Iterator[None]:
     Raises
     ------
     OSError
-        With the path, the reason, a fix, and the error number of the original error.
+        If the block raises an OSError. The new error has the same error number, and its message contains the path, the
+        object, the reason and a fix.
 
     Examples
     --------
@@ -95,8 +96,8 @@ def writing(url: str, what: str) -> Iterator[None]:
 
 
 T = TypeVar("T")
-_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that need no further checks
-_LONGEST = 60.0  # seconds between two requests
+_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that are obviously valid
+_LONGEST = 60.0  # maximum number of seconds between two attempts
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _SILENT = {
     "EndpointConnectionError",
@@ -110,9 +111,10 @@ _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryEr
 
 
 def ask(url: str, request: Callable[[], T]) -> T:
-    """Return the result of `request` to the service behind `url`, with retries."""
-    # Errors about existing or missing files are raised unchanged. If the service rejects the request (credentials,
-    # certificate, name), retrying cannot help: raise RefusedError. If it fails or does not answer: ServiceError (EIO).
+    """Call `request`, which accesses the service behind `url`, and repeat the call if the service fails."""
+    # Errors about existing or missing files are raised unchanged. If the service rejects the credentials, the
+    # certificate or the name, repetition cannot help, and RefusedError is raised. If the service still fails after the
+    # last attempt, ServiceError is raised.
     tries, pause = _patience()
     for number in range(1, tries + 1):
         try:
@@ -131,8 +133,8 @@ def ask(url: str, request: Callable[[], T]) -> T:
 
 
 def _patience() -> tuple[int, float]:
-    """Return the total number of requests and the seconds before the second; each later pause is four times as long."""
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    """Return the maximum number of attempts of a request, and the number of seconds before the second attempt."""
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     tries, pause = dask.config.get("dmo.stores.tries", 4), dask.config.get("dmo.stores.pause", 0.25)
     for name, value, kinds, least in (("tries", tries, int, 1), ("pause", pause, (int, float), 0)):
@@ -145,7 +147,7 @@ def _patience() -> tuple[int, float]:
 
 
 def _refusal(url: str, error: Exception) -> RefusedError | None:
-    """Return an error if the service or its client would reject every repetition of the request."""
+    """Return the error to raise if repeating the request cannot help, otherwise None."""
     names = {type(found).__name__ for found in _chain(error)}
     reason = _reason(error)
     if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
@@ -168,13 +170,12 @@ def _failure(url: str, error: Exception) -> ServiceError:
 
 
 def _unanswered(error: Exception) -> bool:
-    """Check for a missing connection, which the client has already retried for some time."""
+    """Check if the service did not respond although the client library repeated the request."""
     names = {type(found).__name__ for found in _chain(error)}
     return bool(names & _SILENT)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Iterate over an error and the errors that caused it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -188,28 +189,28 @@ def _reason(error: Exception) -> str:
 PARTIAL = ".partial"
 """Suffix of the names of files that are still being written."""
 LOCK = ".writer.lock"
-"""Name of the file that identifies the writer of a store; like files with the suffix PARTIAL, it is not stored data."""
+"""Name of the lock file that identifies the writer of a store."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Bytes under keys such as "gist/c.0.0" in one folder; picklable, and safe to use from several processes."""
+    """Folder whose files are read and written under keys such as "gist/c.0.0". Several processes can use it at once."""
 
-    # A local write creates a temporary file next to its target and renames it, so that a key always holds the old or
-    # the new bytes completely. Object stores guarantee the same. Nothing is created before the first `put`. Bytes are
-    # flushed to disk before the rename, and the directory entries when `settle` returns, unless the setting
-    # dmo.stores.fsync is off.
+    # A local write creates a temporary file next to the target and renames it, so that a key always holds either the
+    # old or the new bytes. Object stores guarantee the same. The folder is created by the first `put`. Unless the
+    # setting dmo.stores.fsync is false, `put` flushes the bytes to disk before the rename, and `settle` flushes the
+    # directory entries.
 
     url: str
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Folder:
-        """Return the folder at a local path or URL; local paths and "file://" URLs become absolute local paths."""
+        """Return the folder at a path or URL. Local paths and "file://" URLs are converted to absolute local paths."""
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"the name of a store is a path or URL, got {type(path).__name__}; pass a str or a Path")
         url = os.fspath(path)
         if url.startswith("file://"):
-            from urllib.request import url2pathname  # imported here because it loads the HTTP and mail modules
+            from urllib.request import url2pathname  # imported here because the import loads the HTTP and mail modules
 
             url = url2pathname(urlsplit(url).path)
         if not url:
@@ -222,28 +223,23 @@ class Folder:
 
     @property
     def _place(self) -> str:
-        """Path of the parent folder, with a trailing slash."""
         return self.url.rpartition("/")[0] + "/"
 
     def relative(self, path: str | os.PathLike[str]) -> str:
-        """Return the name of a path as the store records it, so that both can be moved together.
-
-        The name is relative if the path is in or below the parent folder of the store, otherwise absolute.
-        """
+        """Return a path relative to the parent folder of the store, or the absolute path if it is elsewhere."""
         url = Folder.at(path).url
         return url.removeprefix(self._place)
 
     def absolute(self, name: str) -> str:
-        """Return the path or URL for a name that the store records."""
         return name if "://" in name or os.path.isabs(name) else self._place + name
 
     def _inside(self, key: str) -> None:
-        """Reject a key that points outside this folder; keys come from files of third parties."""
+        """Raise StoreError if a key points outside this folder. The files of third parties may contain such keys."""
         if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
             return
         plain = isinstance(key, str) and not {"\\", "\0"} & set(key)
         if not plain or not all(part.strip(".") for part in key.split("/")):
-            raise StoreError(f"{self.url}: the name {key!r} points out of the store; make the store again")
+            raise StoreError(f"{self.url}: the name {key!r} points outside the store; make the store again")
         if len(key) > 2048 or max(len(part.encode(errors="replace")) for part in key.split("/")) > 200:
             raise StoreError(f"{self.url}: the name {key[:60]!r}... is too long for a file name; choose a shorter one")
 
@@ -253,7 +249,7 @@ class Folder:
 
     @cached_property
     def _remote(self) -> tuple[Any, str]:
-        """The fsspec file system and the path of this folder in it; fsspec is imported only for URLs."""
+        """The fsspec file system of the URL, and the path of this folder in the file system."""
         from fsspec.core import url_to_fs
 
         try:
@@ -263,18 +259,18 @@ class Folder:
         return fs, path.rstrip("/")
 
     def _named(self, method: str, **options: Any) -> dict[str, Any]:
-        """Return those of the `options` that a method of this fsspec file system accepts."""
+        """Remove the options that the method of this fsspec file system does not accept."""
         fs, _ = self._remote
         named = inspect.signature(getattr(fs, f"_{method}", getattr(fs, method))).parameters
         return {name: value for name, value in options.items() if name in named}
 
     @cached_property
     def _reading(self) -> dict[str, Any]:
-        """Options that make s3fs read an object in one request; by default, it requests the size first."""
+        """Options that make s3fs read an object in one request instead of two."""
         return self._named("cat_file", max_concurrency=1)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the fsspec file system; raise as `ask` does."""
+        """Call a method of the fsspec file system, and repeat the call if the service fails."""
         fs, _ = self._remote
         return ask(self.url, lambda: getattr(fs, method)(*arguments, **options))
 
@@ -282,9 +278,9 @@ class Folder:
         return {"url": self.url}
 
     def put(self, key: str, *parts: Any, sync: bool = True) -> None:
-        """Write the concatenated `parts` (bytes or 1-d uint8 arrays) under `key`, completely or not at all.
+        """Atomically write the concatenated `parts`, which are bytes or one-dimensional uint8 arrays, under `key`.
 
-        If `sync`, this also holds after a power failure; otherwise the content is then undefined.
+        If `sync` is False, the content is undefined after a power failure.
         """
         self._inside(key)
         if not self.is_local:
@@ -301,14 +297,15 @@ class Folder:
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                if not os.path.exists(target):  # otherwise `sweep` removed it: another writer has finished the store
+                # If the target exists, another writer wrote it, finished the store, and removed the temporary files.
+                if not os.path.exists(target):
                     raise
         except OSError:
             _remove_file(partial)
             raise
 
     def _put_remote(self, key: str, data: bytes, **how: str) -> None:
-        """Write an object; `how` holds options for fsspec."""
+        """Write an object with fsspec, and create its folder if necessary."""
         _, root = self._remote
         try:
             self._ask("pipe_file", f"{root}/{key}", data, **how)
@@ -317,7 +314,7 @@ class Folder:
             self._ask("pipe_file", f"{root}/{key}", data, **how)
 
     def _make_remote(self, path: str) -> None:
-        """Create the folders down to `path`, but not the top one: object stores would create a bucket of any name."""
+        """Create a folder and its parents, except the bucket, which must exist."""
         lead = "/" if path.startswith("/") else ""
         top = lead + path.lstrip("/").partition("/")[0]
         if not self._ask("exists", top):
@@ -325,7 +322,7 @@ class Folder:
         self._ask("makedirs", path, exist_ok=True)
 
     def settle(self, below: bool = False) -> None:
-        """Flush the directory entries of this folder to disk, and of its subfolders except the journal if `below`."""
+        """Flush the directory entries of this folder to disk; if `below`, also those of its subfolders."""
         if not self.is_local or not _durable():
             return
         for folder, names, _ in os.walk(self.url):
@@ -335,9 +332,10 @@ class Folder:
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless the key exists; return whether it was written."""
         if not self.is_local:
-            if self.get(key) is not None:  # some services overwrite existing objects anyway
+            if self.get(key) is not None:  # checked first, because some services always overwrite existing objects
                 return False
-            with suppress(FileExistsError):  # written by another process, or by our own request before it failed
+            # FileExistsError means that another process, or an earlier attempt of this request, wrote the object.
+            with suppress(FileExistsError):
                 self._put_remote(key, data, **self._named("pipe_file", mode="create"))
             return self.get(key) == data
         target = Path(self.url, key)
@@ -354,7 +352,7 @@ class Folder:
         return False
 
     def delete_if(self, key: str, data: bytes) -> None:
-        """Remove the file at `key` if its bytes are `data`; if several processes try, only one of them succeeds."""
+        """Remove the file at `key` if it contains `data`."""
         if not self.is_local:
             if self.get(key) == data:
                 self.delete(key)
@@ -380,7 +378,7 @@ class Folder:
             return None
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the bytes under those `keys` that exist, with concurrent requests if the file system supports them."""
+        """Return the bytes under each key that exists. The requests are concurrent if the file system supports this."""
         asked = list(keys)
         if self.is_local or len(asked) < 2:
             found = ((key, self.get(key)) for key in asked)
@@ -390,16 +388,16 @@ class Folder:
         data: dict[str, bytes] = {}
         for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return", **self._reading).items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
-                again = self.get(wanted[path])  # raises if the service still fails: the object is not missing
+                again = self.get(wanted[path])  # raises an error if the service fails again
                 value = again if again is not None else FileNotFoundError()
             if not isinstance(value, Exception):
                 data[wanted[path]] = value
         return data
 
     def read_into(self, key: str, *parts: np.ndarray) -> int | None:
-        """Fill the uint8 arrays `parts` with the bytes under `key`; return the size, or None if the key is missing.
+        """Read the bytes under `key` into the uint8 arrays `parts`; return their number, or None if the key is missing.
 
-        If the size differs from the total size of `parts`, nothing is filled.
+        Read nothing if the number of bytes differs from the total size of `parts`.
         """
         self._inside(key)
         expected = sum(part.size for part in parts)
@@ -423,7 +421,7 @@ class Folder:
             return None
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """Return the size in bytes of every finished file under `prefix`, by key relative to `prefix`."""
+        """Return the size in bytes of every file below `prefix`, except locks and temporary files."""
         if not self.is_local:
             fs, root = self._remote
             base = f"{root}/{prefix}".rstrip("/")
@@ -441,12 +439,12 @@ class Folder:
             for name in names:
                 if not name.endswith((PARTIAL, LOCK)):
                     key = name if relative == "." else f"{relative}/{name}"
-                    with suppress(FileNotFoundError):  # removed since the listing, because the model was replaced
+                    with suppress(FileNotFoundError):  # the file was removed after the folder was listed
                         found[key] = os.stat(os.path.join(folder, name)).st_size
         return found
 
     def names(self) -> list[str]:
-        """List the files and folders at the top of this folder, except files that are still being written."""
+        """List the files and folders in this folder, except locks and temporary files."""
         try:
             if self.is_local:
                 found = os.listdir(self.url)
@@ -459,9 +457,9 @@ class Folder:
         return [name for name in found if not name.endswith((PARTIAL, LOCK))]
 
     def sweep(self) -> None:
-        """Remove the partial files of killed writers after every key is written; a concurrent `put` still succeeds.
+        """Remove the temporary files that killed writers left in a finished store.
 
-        Partial lock files are kept, because other processes may be acquiring the lock.
+        Temporary lock files are kept, because another process may be acquiring the lock.
         """
         if self.is_local:
             for path in Path(self.url).rglob(f"*{PARTIAL}"):
@@ -469,12 +467,10 @@ class Folder:
                     _remove_file(path)
 
     def refuse_file(self) -> None:
-        """Raise StoreError if the path of this folder is a file."""
         if self.is_local and os.path.isfile(self.url):
             raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
-        """Remove the file at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             _remove_file(Path(self.url, key))
@@ -484,7 +480,6 @@ class Folder:
             self._ask("rm_file", f"{root}/{key}")
 
     def delete_tree(self, key: str) -> None:
-        """Remove the file or folder at `key`, if it exists."""
         self._inside(key)
         if self.is_local:
             path = os.path.join(self.url, key)
@@ -500,8 +495,7 @@ class Folder:
 
 
 def _durable() -> bool:
-    """Check if writes must survive a power failure; scratch storage can skip this cost."""
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     found = dask.config.get("dmo.stores.fsync", True)
     if not isinstance(found, bool):
@@ -512,7 +506,7 @@ def _durable() -> bool:
 
 
 def beside(target: str | os.PathLike[str]) -> str:
-    """Return a unique name for the partial file of `target`."""
+    """Return a unique path for a temporary file in the folder of `target`."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}{PARTIAL}")
 
@@ -523,12 +517,12 @@ def _write(path: str | Path, parts: Iterable[Any], durable: bool = False, mode: 
             view = memoryview(part)
             while view.nbytes:
                 view = view[file.write(view) :]
-        if durable:  # flush before the rename: a name that survives a power failure must not have lost its bytes
+        if durable:  # otherwise, a power failure after the rename could leave an empty file
             os.fsync(file.fileno())
 
 
 def _regular(path: str) -> Any:
-    """Open a regular file for reading; reject pipes, which block forever, and devices, which have no end."""
+    """Open a regular file for reading; raise StoreError for pipes and devices, which could block forever."""
     waits = getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | waits))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -538,9 +532,9 @@ def _regular(path: str) -> Any:
 
 
 def _publish(partial: Path, target: Path) -> bool:
-    """Rename a file unless the target exists; return whether it was renamed."""
-    # A hard link publishes the complete file at once. If links are not supported (SMB, some FUSE and NFS mounts), the
-    # file is created exclusively and then filled, so readers may briefly see it empty.
+    """Give a file its final name unless the target exists; return whether the target was created."""
+    # A hard link creates the complete target at once. Some file systems (SMB, some FUSE and NFS mounts) do not support
+    # hard links. There, the target is created first and then filled, so readers may see an empty file for a moment.
     try:
         os.link(partial, target)
         return True
@@ -558,7 +552,7 @@ def _publish(partial: Path, target: Path) -> bool:
 
 
 def _make_folder(path: Path, durable: bool) -> None:
-    """Create a folder and its parents; if `durable`, flush their directory entries to disk."""
+    """Create a folder and its parents, and flush their directory entries to disk if `durable` is True."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing if durable else ():
@@ -566,7 +560,7 @@ def _make_folder(path: Path, durable: bool) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush the entries of a folder to disk; systems that cannot open a folder (Windows) do so automatically."""
+    """Flush the directory entries of a folder to disk. Windows cannot open a folder, but flushes automatically."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -1,17 +1,19 @@
-"""Locks that allow one writer of a store at a time: a file next to the root of an unfinished store or of a model.
+"""File locks, which ensure that one process at a time writes a store.
 
-The process that creates a store holds its lock until the store is finished, its writer is garbage-collected, or the
-process ends. Workers that write blocks need no lock: they carry the token of that process, which is compared before
-every block and entry. A writer that lost its lock therefore stops instead of writing into the store of another process.
+The process that creates a store holds its lock until the store is finished, the writer object is garbage-collected, or
+the process ends. Workers do not acquire the lock. A worker receives the token of the process that holds the lock, and
+compares the token with the lock file before writing a block. If the process has lost the lock, its workers stop.
 
-A lock is stale, and can be acquired, if its process no longer exists. A process is identified by the running kernel
-(boot), the namespace of process IDs and the tick at which it started, none of which depends on clock changes. A process
-in another namespace (a container) cannot be inspected: its lock is stale if it was not renewed for STALE seconds of the
-kernel's own clock. Clocks of two hosts may differ, so the lock of another host is stale only if it is not renewed while
-it is watched. It is watched if the two clocks together suggest that it was not renewed for STALE seconds, or if they
-differ by that much. On object stores, a lock is created exclusively if the service and its file system support this
-(S3: If-None-Match); the lock is read back in any case. Removing a stale lock takes two requests. If another process
-removes the lock of a writer between the two requests, that writer stops at its next block.
+A lock is stale, and another process may acquire it, if the process that holds it has ended. A process is identified by
+the boot ID of the operating system, the namespace of process IDs, and its start time in clock ticks, which do not
+depend on changes of the clock. The owner of a lock renews it every 15 seconds. A process in another namespace (a
+container) cannot be inspected, so its lock is stale if it was not renewed for 10 minutes. The clocks of two hosts may
+differ. A lock of another host is therefore watched if its last renewal appears to be 10 minutes away from the present
+time, and it is stale if it is not renewed while it is watched.
+
+An object store creates a lock exclusively if the service supports this (S3: If-None-Match), and the lock is read back
+in any case. Removing a stale lock takes two requests. If a writer acquires the lock between these requests, it loses
+the lock and stops at its next block.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ import psutil
 
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 
-RENEW, STALE = 15.0, 600.0  # seconds
-TORN = 2.0  # seconds for which a lock may be partially written if hard links are not supported
-_held: dict[str, int] = {}  # url -> number of writers in this process
-_abandoned: SimpleQueue[str] = SimpleQueue()  # urls of writers that were garbage-collected
+RENEW, STALE = 15.0, 600.0  # seconds between renewals of a lock, and seconds until a lock without renewal is stale
+TORN = 2.0  # maximum number of seconds to write a lock file if the file system does not support hard links
+_held: dict[str, int] = {}  # number of writers in this process for the URL of each locked store
+_abandoned: SimpleQueue[str] = SimpleQueue()  # URLs of stores whose writers were garbage-collected
 _guard = threading.Lock()
-_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # url -> lock between the threads of this process
+_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks between the threads of this process, by URL
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Owner of a lock; `boot`, `namespace` and `started` identify a process uniquely.
+    """Process that holds a lock, identified by `boot`, `namespace`, `pid` and `started`.
 
-    `clock` (kernel) and `time` (wall clock) are the seconds at the last renewal.
+    `clock` and `time` are the monotonic time and the wall-clock time of the last renewal.
     """
 
     host: str
@@ -62,7 +64,7 @@ class Owner:
 
     @classmethod
     def this(cls) -> Owner:
-        """Describe this process at the current time."""
+        """Describe this process, with the current time as the time of renewal."""
         pid = os.getpid()
         started = _started("self" if Path("/proc/self").exists() else pid) or ""
         return cls(
@@ -70,9 +72,9 @@ class Owner:
         )
 
     @classmethod
-    @lru_cache(maxsize=16)  # a writer reads the same lock twice per block
+    @lru_cache(maxsize=16)  # a writer reads its lock twice per block
     def parse(cls, data: bytes) -> Owner | None:
-        """Parse the owner of a lock; return None if the lock is damaged or partially written."""
+        """Parse the content of a lock file; return None if the file is damaged or incomplete."""
         try:
             owner = cls(**json.loads(data))
         except (ValueError, TypeError, RecursionError):
@@ -88,11 +90,11 @@ class Owner:
 
 
 UNKNOWN = Owner("an unknown host", 0, "", "", "", "", 0.0, 0.0)
-"""Owner of a lock that cannot be read."""
+"""Owner of a lock file that cannot be parsed."""
 
 
 def own_token() -> str:
-    """Return the unique token of this process."""
+    """Return a random token that identifies this process."""
     return _token(os.getpid())
 
 
@@ -103,7 +105,7 @@ def holder(folder: Folder) -> Owner | None:
 
 
 def acquire(folder: Folder) -> None:
-    """Acquire the lock of a store for this process; raise StoreError if another living process holds it."""
+    """Acquire the lock of a store for this process; raise StoreError if another running process holds it."""
     folder.refuse_file()
     with suppress(Empty):
         while True:
@@ -112,21 +114,22 @@ def acquire(folder: Folder) -> None:
     while True:
         with _guard, writing(folder.url, "the lock of the store"):
             if (_held.get(folder.url) and _mine(folder)) or _take(folder, unchanged):
-                # Count writers of a lost lock too, because they will still release it.
+                # Also count earlier writers whose lock was lost, because each of them will call `release`.
                 _held[folder.url] = _held.get(folder.url, 0) + 1
                 break
-        unchanged = _watch(folder)  # outside the guard, so that this process continues to renew its other locks
+        # Watch the lock without holding `_guard`, which the thread that renews the other locks needs.
+        unchanged = _watch(folder)
     _renewing(os.getpid())
 
 
 @contextmanager
 def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Prevent other processes from writing a store at `path` until the block ends, even before the store exists.
+    """Prevent other processes from writing a store to `path` within a `with` block.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store, which need not exist yet.
 
     Yields
     ------
@@ -156,7 +159,7 @@ def reserve(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: Folder) -> Iterator[None]:
-    """Hold the lock of a store, and also exclude the other threads of this process."""
+    """Hold the lock of a store within a `with` block, and exclude the other threads of this process."""
     acquire(folder)
     try:
         with _guard:
@@ -168,15 +171,15 @@ def alone(folder: Folder) -> Iterator[None]:
 
 
 def abandon(url: str) -> None:
-    """Queue a lock for release by another thread.
+    """Let another thread release the lock of a store.
 
-    Finalizers run in any thread at any time, so they must not wait for a lock or access files.
+    This function is called by finalizers. Python may call a finalizer at any time, so it must not wait or access files.
     """
     _abandoned.put(url)
 
 
 def release(url: str, all_writers: bool = False) -> None:
-    """Release the lock when the last writer of this process is done, or immediately if `all_writers`."""
+    """Count down the writers of this process, and release the lock after the last one or if `all_writers` is True."""
     with _guard:
         count = _held.get(url, 0)
         if not count:
@@ -186,15 +189,18 @@ def release(url: str, all_writers: bool = False) -> None:
             return
         del _held[url]
         folder = Folder(url)
-        with suppress(OSError, StoreError):  # a lock that cannot be removed becomes stale
+        with suppress(OSError, StoreError):  # a lock file that cannot be removed becomes stale
             if _mine(folder):
                 folder.delete(LOCK)
                 if folder.is_local:
-                    os.rmdir(folder.url)  # succeeds only if nothing except the lock was written
+                    os.rmdir(folder.url)  # succeeds only if the folder is empty
 
 
 def _take(folder: Folder, unchanged: bytes | None) -> bool:
-    """Try to acquire the lock; return False if it must be watched first. `unchanged` is the lock that was watched."""
+    """Try to acquire the lock; return False if the existing lock must be watched first.
+
+    `unchanged` is the content of a lock file that did not change while it was watched.
+    """
     for _ in range(3):
         if folder.put_new(LOCK, Owner.this().dump()):
             return True
@@ -218,9 +224,9 @@ def _taken(folder: Folder, owner: Owner) -> StoreError:
 
 
 def _watch(folder: Folder) -> bytes | None:
-    """Return the content of a lock that did not change while its owner should have completed or renewed it, else None.
+    """Watch a lock file for longer than the interval of renewals; return its content, or None if the file changed.
 
-    Raises StoreError if the owner renews it.
+    Raise StoreError if its owner renewed the lock.
     """
     found = folder.get(LOCK)
     if found is None:
@@ -244,7 +250,7 @@ def _token(pid: int) -> str:
 
 
 def _boot() -> str:
-    """Identify the running kernel and its clocks, or return the host name if the system does not provide this."""
+    """Return the boot ID and the time namespace of the operating system, or the host name if there is no boot ID."""
     try:
         clocks = os.readlink("/proc/self/ns/time")
     except OSError:
@@ -256,9 +262,9 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    """Identify the namespace of process IDs; every container has its own."""
+    """Return the name of the namespace of process IDs, which differs between containers."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # /proc belongs to another namespace
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc shows the processes of another namespace
             return own_token()
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -266,9 +272,9 @@ def _namespace() -> str:
 
 
 def _started(pid: int | str) -> str | None:
-    """Return the start of a process as text that no other process with this ID shares, or None if there is no process.
+    """Return the start time of a process as a string, or None if the process does not exist.
 
-    On Linux, these are ticks since boot, because psutil's seconds change when the clock is set.
+    On Linux, the start time is counted in ticks since boot, because psutil's time changes when the clock is set.
     """
     try:
         state, *rest = (
@@ -286,7 +292,6 @@ def _started(pid: int | str) -> str | None:
 
 
 def _mine(folder: Folder) -> bool:
-    """Check if this process holds the lock."""
     owner = holder(folder)
     return owner is not None and owner.token == own_token()
 
@@ -303,7 +308,7 @@ def _alive(owner: Owner) -> bool:
 
 @lru_cache(maxsize=1)
 def _renewing(pid: int) -> threading.Thread:
-    """Start the thread that renews the locks of this process and releases those of abandoned writers."""
+    """Start the thread that renews the locks of this process and releases the locks of garbage-collected writers."""
     thread = threading.Thread(target=_renew, name="dmo-locks", daemon=True)
     thread.start()
     return thread
@@ -320,7 +325,7 @@ def _renew() -> None:
         with _guard:
             for url in _held:
                 folder = Folder(url)
-                with suppress(Exception):  # file systems raise many errors, and the next renewal may succeed
+                with suppress(Exception):  # file systems raise many types of errors, and the next renewal may succeed
                     if _mine(folder):
                         folder.put(LOCK, Owner.this().dump())
 

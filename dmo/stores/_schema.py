@@ -1,4 +1,4 @@
-"""Root document of every store: its kind, version, completion and configuration, and the checks of these attributes."""
+"""Reading, checking and writing of the root document of a store, which is its zarr.json file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from dmo.stores._lock import acquire, alone, holder, release
 LARGEST = 1 << 48
 """Maximum number of rows or columns of an array."""
 BLOCKS = 1 << 22
-"""Maximum number of blocks of an array; a list of their checksums needs 64 MiB."""
+"""Maximum number of blocks of an array. Their checksums and sizes then need 64 MiB."""
 SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample", "split"), "kernel": ()}
-"""Arrays that are written as a whole, by kind of store."""
+"""Names of the arrays that are not divided into blocks, by kind of store."""
 OF_VIEWS = ("feature", "present")
-"""Suffixes of the arrays of a view: column names and available samples, for example gist_feature and gist_present."""
+"""Suffixes of the additional arrays of a view, which contain its column names and the mask of available samples."""
 
 
 def check_attributes(url: str, root: Mapping[str, Any]) -> None:
-    """Raise StoreError for the first attribute of a root that is missing or has the wrong type.
-
-    `root` holds the attributes of a document with a known "kind".
-    """
+    """Raise StoreError if an attribute of a root document is missing or invalid."""
     for name, kind in (("provenance", dict), ("attributes", dict), ("configuration", dict), ("complete", bool)):
         _need(url, isinstance(root.get(name), kind), name)
     CHECKS[root["kind"]](url, root, root["configuration"])
@@ -63,7 +60,7 @@ def _block(url: str, value: Any, n: int, per_axis: int = BLOCKS) -> None:
 
 
 def _whole(url: str, name: str, known: Any) -> None:
-    """Check the description that `Whole.to_dict` wrote."""
+    """Check the description of an array that is not divided into blocks, as returned by `Whole.to_dict`."""
     _need(url, isinstance(known, Mapping), name)
     shape, sums = known.get("shape"), known.get("checksums")
     _need(url, isinstance(shape, list) and all(_count(length, 0) for length in shape), f"{name}.shape")
@@ -74,13 +71,12 @@ def _whole(url: str, name: str, known: Any) -> None:
 
 
 def small_arrays(kind: str, configuration: Mapping[str, Any]) -> tuple[str, ...]:
-    """List the arrays that a store of this kind may write as a whole: those in `SMALL`, and those of its views."""
+    """Return the names of all arrays that a store of this kind may contain without dividing them into blocks."""
     views = configuration.get("views", {}) if kind == "features" else {}
     return (*SMALL[kind], *(f"{view}_{part}" for view in views for part in OF_VIEWS))
 
 
 def _csr(url: str, name: str, known: Mapping[str, Any]) -> None:
-    """Check the description that `WholeCsr.to_dict` wrote."""
     shape = known.get("shape")
     _need(url, isinstance(shape, list) and len(shape) == 2 and all(_count(m, 0) for m in shape), f"{name}.shape")
     for part in ("indptr", "indices", "data"):
@@ -159,26 +155,26 @@ CHECKS: dict[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], None]] =
 KINDS = {"features": "feature store", "kernel": "kernel store", "results": "result store", "model": "model"}
 VERSIONS = {"features": 2, "kernel": 2, "results": 2, "model": 2}
 OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
-"""Oldest versions that can be read; names in older stores were different."""
+"""Oldest version of each kind of store that can be read. Older versions used different names."""
 FORMER = {"rows": "results"}
-"""Current kinds by the names that older versions used."""
+"""Current name of a kind of store, by the name in older versions."""
 ROOT = "zarr.json"
 RESUME = "run the program that wrote it again; it resumes where it stopped"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Origin of a store; the version of dmo is added on writing.
+    """Origin of a store, which is saved with the store and the version of dmo.
 
     Parameters
     ----------
     parents : sequence of str, default=()
-        Paths or URLs of the stores and files that the store was created from. Parents next to or below the store are
-        recorded relative to its parent folder, so that all of them can be moved together.
+        Paths or URLs of the stores and files that the store was created from. Paths below the parent folder of the
+        store are saved relative to this folder, so that the folder can be moved.
     parameters : mapping, optional
-        A JSON dictionary with the parameters of the program that created the store.
+        JSON dictionary with the parameters of the program that created the store.
     seed : int, optional
-        The random state, if any.
+        Random seed of the program that created the store.
 
     Examples
     --------
@@ -192,19 +188,22 @@ class Provenance:
     seed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the provenance to JSON, with dmo's version.
+        """Convert the provenance to a JSON dictionary.
 
         Returns
         -------
         dict
-            The keys are dmo, parents, parameters and seed.
+            Dictionary with the keys dmo (the version), parents, parameters and seed.
         """
         parents = [os.fspath(parent) for parent in self.parents]
         return {"dmo": dmo.__version__, "parents": parents, "parameters": dict(self.parameters), "seed": self.seed}
 
 
 def plain(value: Any, where: str) -> Any:
-    """Convert a value to what JSON returns (tuples become lists, NumPy scalars numbers); reject other types and NaN."""
+    """Convert a value to JSON types: tuples become lists, and NumPy scalars become numbers.
+
+    Raise TypeError or UserError for a value that JSON cannot represent, such as NaN.
+    """
 
     def default(item: Any) -> Any:
         if isinstance(item, np.generic):
@@ -228,7 +227,6 @@ def new_attributes(
     attributes: Mapping[str, Any] | None,
     provenance: Provenance | None,
 ) -> dict[str, Any]:
-    """Return the root attributes of a new store."""
     origin = (provenance or Provenance()).to_dict()
     document = {
         "kind": kind,
@@ -242,7 +240,7 @@ def new_attributes(
 
 
 def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance in root attributes, with the current paths or URLs of its parents."""
+    """Return the provenance of a store, with the absolute paths or URLs of its parents."""
     found = dict(root["provenance"])
     parents = found.get("parents")
     known = parents if isinstance(parents, list) and all(isinstance(parent, str) for parent in parents) else []
@@ -250,7 +248,7 @@ def origin_of(folder: Folder, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_root(folder: Folder) -> dict[str, Any] | None:
-    """Read the root document of a dmo store; return None if there is no zarr.json, and reject other documents."""
+    """Read and check the root document of a store; return None if there is no zarr.json file."""
     folder.refuse_file()
     data = folder.get(ROOT)
     if data is None:
@@ -276,7 +274,7 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
 
 
 def _document(url: str, data: bytes) -> dict[str, Any]:
-    """Parse a root document with known kind and version; distinguish damaged documents from those of other programs."""
+    """Parse a root document. Raise DamagedRoot if it is damaged, and StoreError if another program wrote it."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -298,7 +296,6 @@ def _document(url: str, data: bytes) -> dict[str, Any]:
 
 
 def _put_root(folder: Folder, document: dict[str, Any]) -> None:
-    """Write the root together with a checksum of its content."""
     attributes = {**document["attributes"], "checksum": _checksum(document)}
     with writing(folder.url, "the root of the store"):
         if attributes["complete"]:
@@ -308,12 +305,11 @@ def _put_root(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def _checksum(document: dict[str, Any]) -> int:
-    """Compute the CRC-32C of a JSON document."""
     return checksum(np.frombuffer(json.dumps(document, sort_keys=True).encode(), np.uint8))
 
 
 def existing_root(folder: Folder) -> dict[str, Any]:
-    """Read the root document; raise FileNotFoundError for an empty path and StoreError if it holds something else."""
+    """Read the root document. Raise FileNotFoundError if the path is empty, and StoreError if it is not a dmo store."""
     document = read_root(folder)
     if document is None:
         if not folder.names():
@@ -323,7 +319,7 @@ def existing_root(folder: Folder) -> dict[str, Any]:
 
 
 def open_root(folder: Folder, kind: str) -> dict[str, Any]:
-    """Return the attributes of a complete store of this kind."""
+    """Return the root attributes of a store; raise StoreError if it is incomplete or of another kind."""
     attributes = existing_root(folder)["attributes"]
     if attributes["kind"] != kind:
         found, needed = KINDS[attributes["kind"]], KINDS[kind]
@@ -334,21 +330,19 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
 
 
 def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes], overwrite: bool) -> dict[str, Any]:
-    """Create the root of a store, or find a root with the same configuration; return its attributes."""
-    # `attributes` come from `new_attributes`; `arrays` maps paths to the zarr.json of the arrays that xarray should
-    # find. The lock of the store is acquired unless the store is complete and is not overwritten. StoreError is raised
-    # if the path holds something else or a store with another configuration, or if another process is writing the
-    # store.
+    """Create the root document of a store, or find one with the same configuration; return its attributes."""
+    # `arrays` contains the zarr.json files, by path, of the arrays that xarray should find. The lock of the store is
+    # acquired unless the store is complete and `overwrite` is False.
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:
-        if holder(folder) is not None:  # its writer may have died before it released its lock
+        if holder(folder) is not None:  # the process that finished the store may have ended without releasing its lock
             with suppress(OSError, StoreError), alone(folder):
                 sweep(folder)
         return document["attributes"]
     acquire(folder)
     try:
-        # Read again, because the previous owner of the lock may have written since the first read.
+        # Read the root again, because the previous owner of the lock may have changed it before it released the lock.
         document = _root_to_write(folder, attributes, overwrite)
         if document is None or overwrite:
             if document is not None:
@@ -365,10 +359,10 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
 
 
 def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """Return the existing root of the store to create, or None; raise StoreError if the path holds something else."""
+    """Return the root document of an existing store, or None; raise StoreError if the store cannot be written."""
     document = read_root(folder)
     if document is None and folder.names():
-        document = read_root(folder)  # created by another process between the two calls
+        document = read_root(folder)  # another process may have created the store after the first call
         if document is None:
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
     if document is None:
@@ -380,7 +374,7 @@ def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) 
 
 
 def write_root(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes] | None = None) -> None:
-    """Write the root group; its consolidated metadata lists `arrays`, so that xarray opens the store with one read."""
+    """Write a root document with the metadata of `arrays`, so that xarray reads one file to open the store."""
     document: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     if arrays is not None:
         members = {path: json.loads(data) for path, data in arrays.items()}
@@ -394,14 +388,14 @@ def set_complete(folder: Folder, document: dict[str, Any], complete: bool) -> No
 
 
 def sweep(folder: Folder) -> None:
-    """Remove the temporary data of the writers of a complete store: the journal and partial files."""
+    """Remove the journal and the temporary files of a complete store."""
     with suppress(OSError):
         folder.delete_tree("journal")
         folder.sweep()
 
 
 def clear(folder: Folder, document: dict[str, Any]) -> None:
-    """Empty a store for overwriting; it is marked incomplete first and keeps its root, so the call can be repeated."""
+    """Mark a store incomplete, then remove its arrays. An interrupted call can be repeated."""
     set_complete(folder, document, False)
     with writing(folder.url, "over the old store"):
         for name in folder.names():
@@ -410,13 +404,13 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def check_kind(url: str, found: str, kind: str) -> None:
-    """Reject writing a store of kind `kind` over one of another kind, `found`, at `url`."""
+    """Raise StoreError if the store at `url` is not of the kind of the store that will replace it."""
     if found != kind:
         raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 
 
 CONTENTS = "provenance.parameters.contents."
-"""Prefix of provenance keys that hold digests of the inputs of a store."""
+"""Prefix of the provenance keys that contain hashes of the inputs of a store."""
 
 
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -425,7 +419,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
             f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
             "write to; remove it or choose another path"
         )
-    what, cure = "begun", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
+    what, cure = "started", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
     if found["complete"]:
         what, cure = "made", "pass overwrite=True (--overwrite) to replace it, or choose another path"
     changed = first_difference(found, wanted)
@@ -434,7 +428,7 @@ def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -
 
 
 def first_difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Describe the first difference between the attributes of a store and the requested ones, or return None."""
+    """Describe the first difference between the attributes of a store and the requested attributes, or return None."""
     old, new = _flat(_comparable(found)), _flat(_comparable(wanted))
     for key in [*new, *old]:
         if old.get(key) != new.get(key):

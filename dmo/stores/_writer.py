@@ -1,4 +1,4 @@
-"""Shared parts of the writers: checks of arguments, arrays written as a whole, block records, and finished stores."""
+"""Shared code of the store writers and readers: checks of arguments, small arrays, and records of finished blocks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return `name` if it can be the name of a folder and of a Zarr node on every system."""
+    """Return `name`; raise UserError if it cannot be the name of a folder and of a Zarr array on every system."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UserError(
             f"{what} name {name!r} is not usable; start with a letter or digit, then letters, digits, '_', '-', '.'"
@@ -52,7 +52,6 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_strings(name: str, given: Sequence[str], length: int | None) -> Strings:
-    """Return the strings; raise UserError unless there are `length` of them."""
     if length is None:
         raise UserError(f"{name} were passed without labels; pass labels as well")
     if len(given) != length:
@@ -61,7 +60,7 @@ def check_strings(name: str, given: Sequence[str], length: int | None) -> String
 
 
 def real_dtype(dtype: Any) -> np.dtype:
-    """Return the little-endian form of a real dtype that a store supports; raise TypeError for others."""
+    """Return the little-endian form of a real dtype; raise TypeError if stores do not support it."""
     found = np.dtype(dtype)
     if found.kind not in "iufb" or found.itemsize > 8:
         raise TypeError(
@@ -71,7 +70,7 @@ def real_dtype(dtype: Any) -> np.dtype:
 
 
 def check_count(name: str, value: Any) -> int:
-    """Return `value` as a positive int; raise ValueError or TypeError naming the argument `name` otherwise."""
+    """Return `value` as an int; raise TypeError or UserError if the argument `name` is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
     if value < 1:
@@ -80,7 +79,10 @@ def check_count(name: str, value: Any) -> int:
 
 
 def cast(values: Any, dtype: np.dtype, where: str) -> Any:
-    """Convert an array or CSR matrix to `dtype`; reject casts that are not "same kind" and integers that overflow."""
+    """Convert an array or CSR matrix to `dtype`.
+
+    Raise TypeError if the cast is not a "same_kind" cast, and UserError if an integer overflows.
+    """
     if values.dtype == dtype:
         return values
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
@@ -103,9 +105,9 @@ def check_values(
     positive: bool = False,
     missing: bool = False,
 ) -> None:
-    """Reject non-finite values, and negative ones if `positive`; NaN is accepted if entries may be `missing`.
+    """Raise UserError if a value is infinite, is NaN unless `missing`, or is negative if `positive`.
 
-    The error names the column and the row, counted from `first_row`.
+    The message contains the column and the row of the value. The first row of `values` has the number `first_row`.
     """
     stored: np.ndarray = np.asarray(values.data if scipy.sparse.issparse(values) else values)
     wrong = np.isinf if missing else lambda cells: ~np.isfinite(cells)
@@ -123,7 +125,7 @@ def check_values(
 
 
 def _all_finite(stored: np.ndarray) -> bool:
-    """Check by one sum, which is finite only if every term is; check each value if the sum overflows."""
+    # A finite sum proves that all values are finite. If finite values have an infinite sum, check each value.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(stored.sum()):
             return True
@@ -131,7 +133,7 @@ def _all_finite(stored: np.ndarray) -> bool:
 
 
 def first_bad(values: Any, bad: np.ndarray) -> tuple[int, int, Any]:
-    """Return row, column and value of the first bad entry; for a sparse matrix, `bad` marks stored entries."""
+    """Return the row, the column and the value of the first (stored) element for which `bad` is True."""
     if scipy.sparse.issparse(values):
         position = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(values.indptr, position, side="right")) - 1
@@ -145,7 +147,7 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """An array in memory that is ready to be written: its metadata, checksums, and values or encoded strings."""
+    """Array of numbers or encoded strings in memory, which is written to a store without dividing it into blocks."""
 
     name: str
     shape: Index
@@ -153,10 +155,9 @@ class Whole:
     checksums: list[int]
     metadata: bytes
     source: tuple[DenseArray, np.ndarray] | np.ndarray
-    rows: int | None = None  # rows per chunk, if they differ from the number that `CHUNK_BYTES` hold
+    rows: int | None = None  # number of rows per chunk, or None for chunks of at most 64 MiB
 
     def members(self) -> dict[str, bytes]:
-        """Return the zarr.json documents by path."""
         return {self.name: self.metadata}
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class Whole:
 def dense(
     folder: Folder, name: str, values: np.ndarray, dims: tuple[str, ...] | None = None, rows: int | None = None
 ) -> Whole:
-    """Prepare a numeric array in chunks of at most 64 MiB, or of `rows` rows, along its first axis."""
+    """Prepare a numeric array for writing. Its chunks have `rows` rows, or at most 64 MiB if `rows` is None."""
     values = np.ascontiguousarray(values).reshape(values.shape)
     rows = None if rows is None or rows >= len(values) else rows
     array = _layout(folder, name, values.shape, values.dtype, dims, rows)
@@ -191,7 +192,7 @@ PARTS = ("indptr", "indices", "data")
 
 @dataclass(frozen=True, eq=False)
 class WholeCsr:
-    """A CSR matrix in memory that is ready to be written as a group in the layout of AnnData's csr_matrix."""
+    """Sparse matrix in memory, which is written to a store in the layout of AnnData's csr_matrix."""
 
     name: str
     shape: tuple[int, int]
@@ -199,7 +200,6 @@ class WholeCsr:
     parts: dict[str, Whole]
 
     def members(self) -> dict[str, bytes]:
-        """Return the zarr.json documents of the group and its arrays by path."""
         attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(self.shape)}
         return {self.name: group_json(attributes)} | {whole.name: whole.metadata for whole in self.parts.values()}
 
@@ -215,13 +215,12 @@ class WholeCsr:
 
 
 def csr(folder: Folder, name: str, matrix: scipy.sparse.csr_array, rows: int | None = None) -> WholeCsr:
-    """Prepare a CSR matrix in chunks of at most 64 MiB, or of `rows` entries."""
+    """Prepare a CSR matrix for writing. Its chunks have `rows` elements, or at most 64 MiB if `rows` is None."""
     parts = {part: dense(folder, f"{name}/{part}", getattr(matrix, part), rows=rows) for part in PARTS}
     return WholeCsr(name, matrix.shape, matrix.dtype.name, parts)
 
 
 def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) -> Whole:
-    """Prepare a list of strings in one chunk."""
     n, texts = len(values), Strings.of(values).encoded()
     metadata = array_json((n,), (max(n, 1),), "string", (dimension,), "", None)
     return Whole(name, (n,), "string", [checksum(texts)], metadata, texts)
@@ -230,7 +229,6 @@ def strings(folder: Folder, name: str, values: Sequence[str], dimension: str) ->
 def of_samples(
     folder: Folder, n: int, sample_ids: Sequence[str] | None, split: Sequence[str] | None
 ) -> dict[str, Whole]:
-    """Prepare the names and the splits of n samples, if they were passed."""
     given = {"sample": ("sample_ids", sample_ids), "split": ("split", split)}
     return {
         array: strings(folder, array, check_strings(name, texts, n), "sample")
@@ -240,7 +238,7 @@ def of_samples(
 
 
 def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
-    """Read the array that `known` (from `Whole.to_dict`) describes; raise StoreError if it is missing or damaged."""
+    """Read a numeric array with the description `known`; raise StoreError if it is missing or damaged."""
     array, entries = dense_chunks(folder, name, known)
     if not array.shape:
         return array.read((), ManifestEntry(known["checksums"][0], 0))
@@ -248,7 +246,7 @@ def read_dense(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarra
 
 
 def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[DenseArray, np.ndarray]:
-    """Return the array that `known` describes without reading it, and its manifest entries."""
+    """Return an array object and its manifest entries for the description `known`, without reading the values."""
     array = _layout(folder, name, tuple(known["shape"]), np.dtype(known["dtype"]), rows=known.get("rows"))
     if len(known["checksums"]) != math.prod(array.grid):
         raise StoreError(f"{folder.url}: array '{name}' has {len(known['checksums'])} checksums; make the store again")
@@ -259,7 +257,7 @@ def dense_chunks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[D
 
 
 def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
-    """Read the array, matrix or strings that `known` describes; raise StoreError if they are missing or damaged."""
+    """Read an array, a CSR matrix or strings with the description `known`; raise StoreError if they are damaged."""
     if known.get("format") == "csr":
         indptr, indices, data = (read_dense(folder, f"{name}/{part}", known[part]) for part in PARTS)
         return csr_of(indptr, indices, data, tuple(known["shape"]), f"{folder.url}: array '{name}'")
@@ -267,7 +265,7 @@ def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
 
 
 def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[CsrArray, np.ndarray]:
-    """Return the CSR matrix that `known` describes without reading it, and entries that change with its contents."""
+    """Return an object that reads a CSR matrix in blocks, and one entry per block that changes with the contents."""
     parts = [dense_chunks(folder, f"{name}/{part}", known[part]) for part in PARTS]
     array = CsrArray(folder, name, f"array '{name}'", tuple(known["shape"]), tuple(parts))
     crc = checksum(*(as_bytes(entries) for _, entries in parts))
@@ -275,12 +273,12 @@ def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Csr
 
 
 def read_strings(folder: Folder, name: str, known: Mapping[str, Any]) -> Strings:
-    """Read the strings that `known` describes; raise StoreError if they are missing or damaged."""
+    """Read strings with the description `known`; raise StoreError if they are missing or damaged."""
     return _parsed(folder, name, known, _string_bytes(folder, name, known))
 
 
 def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Sequence[str], np.ndarray]:
-    """Read strings with many repetitions as their distinct texts and the index of each string's text."""
+    """Read strings with many repetitions. Return the distinct strings, and for each string its index in this list."""
     chunk = _string_bytes(folder, name, known)
     few = _decode_few(chunk.data)
     if few is not None and len(few[1]) == math.prod(known["shape"]):
@@ -290,7 +288,6 @@ def read_coded(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[Seq
 
 
 def _string_bytes(folder: Folder, name: str, known: Mapping[str, Any]) -> np.ndarray:
-    """Read a chunk of strings and check its checksum; return it without the checksum."""
     chunk = folder.get(f"{name}/c.0")
     if chunk is None:
         raise _lost(folder, name, "are missing")
@@ -335,9 +332,10 @@ _CODES = bytes(range(0xF8, 0x100))  # bytes that never occur in UTF-8
 
 
 def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
-    """Decode strings as distinct texts and the text index of each string; None unless texts are few and short."""
-    # Replace each string, together with its length, by one byte of `_CODES`. The pattern occurs nowhere else, because a
-    # length ends in three zero bytes and texts contain none. Each piece starts with the string that the last one cut.
+    """Decode at most eight distinct strings and an index for each string; return None for other strings."""
+    # Replace every encoded string, together with its length prefix, by one byte. The encoded string occurs nowhere
+    # else, because a length prefix ends in three zero bytes and ASCII strings contain none. The data are decoded in
+    # pieces. If a string is cut at the end of a piece, the next piece completes it.
     known, found, rest = list[bytes](), list[bytes](), b""
     for start in range(4, len(chunk), STEP):
         marks = b"".join([rest, chunk[start : start + STEP]])
@@ -359,13 +357,13 @@ def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
 
 
 class Stored:
-    """The base class of `FeatureStore`, `KernelStore` and `ResultStore`."""
+    """Base class of `FeatureStore`, `KernelStore` and `ResultStore`."""
 
     folder: Folder
     root: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Pickle only the fields: a worker that needs cached names or labels reads them from the store.
+        # Do not pickle cached names and labels. A worker that needs them reads them from the store.
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @property
@@ -375,17 +373,17 @@ class Stored:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The JSON dictionary that was passed when the store was created."""
+        """JSON dictionary that was passed as `attributes` when the store was created."""
         return self.root["attributes"]
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The origin of the contents, as JSON."""
+        """Origin of the store as a JSON dictionary, see `Provenance`."""
         return origin_of(self._place(), self.root)
 
     @cached_property
     def sample_ids(self) -> Strings | None:
-        """Names of the samples as a sequence of str, or None."""
+        """Names of the samples as a sequence of str, or None if the samples have no names."""
         known = self.root["configuration"].get("sample")
         return None if known is None else read_strings(self._place(), "sample", known)
 
@@ -406,9 +404,9 @@ def ledger(array: Array) -> Ledger:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a store during writing; picklable, and safe to use from several processes at once.
+    """Blocks of an unfinished store, which several processes can write at once.
 
-    `attributes` are the root attributes at creation, and `token` identifies the process that holds the lock.
+    `attributes` are the root attributes of the new store, and `token` identifies the process that holds the lock.
     """
 
     folder: Folder
@@ -421,7 +419,7 @@ class Blocks:
         return self.attributes["complete"]
 
     def prepare(self) -> None:
-        """Write the metadata of every array and of its journal; repeated calls are harmless."""
+        """Write the metadata of every array and of its journal. The call can be repeated."""
         with writing(self.folder.url, "the metadata of the store"):
             for group in ("manifest", "journal"):
                 self.folder.put(f"{group}/zarr.json", group_json({}))
@@ -431,9 +429,9 @@ class Blocks:
                 self.folder.put(f"{array.name}/zarr.json", array.metadata())
 
     def write(self, name: str, index: Index, values: Any) -> None:
-        """Write a block, then its journal entry; if the writer is killed in between, the block counts as missing.
+        """Write a block and then its journal entry, so that a block counts as missing if the writer is killed.
 
-        Writes nothing if the store was finished meanwhile. Raises StoreError if another process has taken it over.
+        Write nothing if another process has finished the store. Raise StoreError if the store was taken over.
         """
         array = self.arrays[name]
         if self.complete:
@@ -447,14 +445,14 @@ class Blocks:
                 ledger(array).record(index, entry)
 
     def _open(self) -> bool:
-        """Check if blocks may be written; return False if the store has been finished.
+        """Return whether blocks may be written, which is False if the store has been finished.
 
-        Raises StoreError if another process holds the lock, or held it and wrote another store.
+        Raise StoreError if another process holds the lock or has replaced the store.
         """
         owner = holder(self.folder)
         if owner is not None and owner.token == self.token:
             return True
-        if owner is None:  # the store was finished, or its first writer was garbage-collected
+        if owner is None:  # the store was finished, or the writer that held the lock was garbage-collected
             document = read_root(self.folder)
             if document is None:
                 raise unseen(self.folder)
@@ -466,7 +464,7 @@ class Blocks:
         )
 
     def recorded(self) -> dict[str, np.ndarray]:
-        """Read the entries of every array; a block whose files differ from the recorded size counts as unfinished."""
+        """Read the journal of every array. A block counts as unfinished if its size differs from the journal entry."""
         found = {}
         for name, array in self.arrays.items():
             entries, sizes = ledger(array).recorded(array.indices()), array.sizes()
@@ -477,7 +475,7 @@ class Blocks:
         return found
 
     def missing(self) -> list[tuple[str, Index]]:
-        """List (array, index) of the missing blocks in order."""
+        """List the missing blocks as pairs of an array name and a block index."""
         return [] if self.complete else self._missing(self.recorded())
 
     def _missing(self, recorded: dict[str, np.ndarray]) -> list[tuple[str, Index]]:
@@ -489,7 +487,7 @@ class Blocks:
         ]
 
     def discard(self) -> None:
-        """Remove a store that is not needed after all."""
+        """Remove the unfinished store and its lock."""
         with writing(self.folder.url, "the removal of the store"):
             for name in self.folder.names():
                 self.folder.delete_tree(name)
@@ -501,7 +499,7 @@ class Blocks:
 
     def finish(self) -> None:
         """Write the manifests and mark the store complete; raise StoreError if blocks are missing."""
-        if self.complete:  # the process that finished it may have died before it released its lock
+        if self.complete:
             return
         document = existing_root(self.folder)
         if not self._open():
@@ -509,7 +507,7 @@ class Blocks:
         recorded = self.recorded()
         missing = self._missing(recorded)
         if missing and existing_root(self.folder)["attributes"]["complete"]:
-            return  # another process has finished the store in the meantime and removed the journal
+            return  # another process has finished the store and removed the journal
         if missing:
             name, index = missing[0]
             total = sum(1 for array in self.arrays.values() for _ in array.indices())
@@ -537,14 +535,14 @@ def begun(
     small: Mapping[str, Whole | WholeCsr],
     overwrite: bool,
 ) -> Blocks:
-    """Create a store with the attributes `wanted`, or resume one that was created with the same; return its blocks."""
+    """Create a store with the attributes `wanted`, or resume a store that has the same attributes."""
     visible = {name: array.metadata() for name, array in arrays.items() if isinstance(array, DenseArray)}
     for whole in small.values():
         visible |= whole.members()
     found = begin(folder, wanted, visible, overwrite)
     blocks = Blocks(folder, arrays, found)
     if not blocks.complete:
-        weakref.finalize(blocks, abandon, folder.url)  # hold the lock as long as the blocks are in use
+        weakref.finalize(blocks, abandon, folder.url)  # release the lock when the last writer is garbage-collected
         blocks.prepare()
         for whole in small.values():
             whole.write(folder)
@@ -552,7 +550,7 @@ def begun(
 
 
 class Writer:
-    """The base class of `FeatureWriter`, `KernelWriter` and `ResultWriter`."""
+    """Base class of `FeatureWriter`, `KernelWriter` and `ResultWriter`."""
 
     blocks: Blocks
 
@@ -562,7 +560,7 @@ class Writer:
         return self.blocks.folder.url
 
     def finish(self) -> None:
-        """Mark the store complete; one process calls this after all blocks are written.
+        """Mark the store as complete. One process must call this method after all blocks are written.
 
         Raises
         ------
@@ -573,7 +571,7 @@ class Writer:
 
 
 class RowWriter(Writer):
-    """The base class of `FeatureWriter` and `ResultWriter`, which write blocks of rows."""
+    """Base class of `FeatureWriter` and `ResultWriter`, which write blocks of rows."""
 
     @property
     def block(self) -> int:
@@ -587,26 +585,25 @@ class RowWriter(Writer):
 
     @property
     def _first(self) -> Array:
-        """One of the arrays; all arrays have the same rows."""
+        """First array of the store. All arrays have the same number of rows."""
         return next(iter(self.blocks.arrays.values()))
 
     def rows(self, block_index: int) -> slice:
-        """Return the rows of a block.
+        """Return the range of rows that a block contains.
 
         Parameters
         ----------
         block_index : int
-            Index of the block, from 0.
+            Index of the block, starting at 0.
 
         Returns
         -------
         slice
-            Range of row indices.
+            Slice of the row indices.
         """
         return slice(block_index * self.block, min((block_index + 1) * self.block, self._first.shape[0]))
 
     def _write(self, name: str, block: int, given: Any, positive: bool = False, missing: bool = False) -> None:
-        """Write a block after checking its index, shape, dtype and values (see `check_values`)."""
         array, where = self.blocks.arrays[name], self.rows(block)
         if not 0 <= block < self.n_blocks:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Inspection of stores of any kind: their contents (`describe`) and their integrity (`verify`)."""
+"""Description, verification and repair of stores of any kind."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from dmo.stores._schema import RESUME, VERSIONS, existing_root, origin_of, set_c
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
-"""New name for the "kind" of rows in a result store, because a description uses "kind" for the kind of store."""
+"""Renamed key of a description, in which "kind" is the kind of store and "content" the kind of rows in it."""
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Describe the contents of a store, complete or not.
+    """Describe the contents of a complete or unfinished store.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
     dict
-        JSON with the keys path, kind, version, complete, bytes (on disk), provenance and attributes, and the
-        configuration of its kind: sizes, views, n_labels, samples per split, the content of a result store. Stores that
-        are written in blocks also have blocks = {"done", "total"}; models have arrays and meta.
+        JSON dictionary with the keys path, kind, version, complete, bytes (the size on disk), provenance and
+        attributes. Further keys contain the configuration, such as the number of samples, the views, and the number of
+        samples in each split. The key blocks counts finished and total blocks. The description of a model contains the
+        keys arrays and meta instead.
 
     Raises
     ------
@@ -84,20 +85,20 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Read every block of a store and check it against the manifest; one block is in memory at a time.
+    """Read every block of a store and report blocks that are missing or damaged.
 
-    An incomplete store counts as one problem, and its finished blocks are checked as well. A kernel store of version 1
-    also counts as one problem, because other programs read NaN above its diagonal.
+    One block is in memory at a time. An incomplete store is reported as one problem, and its finished blocks are
+    verified. A kernel store of version 1 is also reported, because other programs read NaN above its diagonal.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
     list of str
-        One sentence per problem.
+        Descriptions of the problems, or an empty list if the store is intact.
 
     Raises
     ------
@@ -141,21 +142,22 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     for name in sorted(
         set(folder.names()) - {*arrays, *small_arrays(root["kind"], root["configuration"]), "manifest", "journal"}
     ):
-        if folder.get(f"{name}/zarr.json") is not None:  # a nested store: the recipe of a store of images
+        # A feature store of images contains a model store that describes how the features were extracted.
+        if folder.get(f"{name}/zarr.json") is not None:
             problems.extend(verify(f"{folder.url}/{name}"))
     return problems
 
 
 def reopen(path: str | os.PathLike[str]) -> int:
-    """Mark the damaged blocks of a store as missing, so that the program that created them writes them again.
+    """Mark the damaged blocks of a store as missing, so that the program that created the store can write them again.
 
-    Afterwards, the store is incomplete, and its intact blocks keep their checksums. If the manifest of an array is
-    damaged, all blocks of the array count as missing.
+    After the call, the store is incomplete, and its intact blocks are kept. If the manifest of an array is damaged, all
+    blocks of the array are marked as missing.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
@@ -167,8 +169,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
     FileNotFoundError
         If there is nothing at `path`.
     StoreError
-        For a model, which is written in one piece, for a kernel store of version 1, and if another process is writing
-        the store.
+        If the store is a model or a kernel store of version 1, or if another process is writing the store.
 
     Examples
     --------
@@ -190,7 +191,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
-        document = existing_root(folder)  # read again under the lock
+        document = existing_root(folder)  # another process may have changed the root before the lock was acquired
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare()
@@ -212,7 +213,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
 
 
 def _outdated(folder: Folder, root: dict[str, Any]) -> str:
-    """Describe the problem of a kernel store of version 1, the only older version that can be read."""
+    """Return the message about a kernel store of version 1, the only older version that `dmo` reads."""
     return (
         f"{folder.url} is a kernel store of version {root['version']}, in which other programs read NaN above the diagonal; "
         "make it again at another path, with write_kernel(path, open_kernel(old).to_dask(), block)"
@@ -220,7 +221,7 @@ def _outdated(folder: Folder, root: dict[str, Any]) -> str:
 
 
 def _entries(array: Array, complete: bool) -> np.ndarray:
-    """Return the entries of the blocks; if the manifest is damaged, all blocks count as missing."""
+    """Return the checksums and sizes of all blocks. If the manifest is damaged, all blocks count as missing."""
     try:
         return ledger(array).load() if complete else ledger(array).recorded(array.indices())
     except StoreError:
@@ -264,7 +265,7 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
 def _try(problems: list[str], read: Any, *arguments: Any) -> None:
     try:
         read(*arguments)
-    except ServiceError:  # the service failed, so the state of the block is unknown
+    except ServiceError:  # the request failed, which does not show whether the block is damaged
         raise
     except (StoreError, OSError) as error:
         problems.append(str(error))
@@ -286,5 +287,5 @@ def _arrays(folder: Folder, root: dict[str, Any]) -> dict[str, Array]:
 
 
 def _small(kind: str, configuration: dict[str, Any]) -> dict[str, Any]:
-    """Return the descriptions of the arrays that were written as a whole, by name."""
+    """Return the descriptions, by name, of the arrays that are not divided into blocks, such as labels and names."""
     return {name: configuration[name] for name in small_arrays(kind, configuration) if name in configuration}

@@ -1,12 +1,13 @@
-"""Checkpoints of long computations: states of long iterations, and results of finished ones.
+"""Checkpoints of long computations, from which an interrupted program resumes.
 
-Inside `checkpoints(folder)`, each pass, solve and sweep has a unique name, derived from a hash of all its inputs. A run
-with the same input and parameters therefore resumes where an interrupted run stopped, and its results are equal bit for
-bit. A run with different input or parameters starts from the beginning. A state is kept in two generations. Each save
-overwrites the older one, so one complete state, protected by checksums, exists at every moment. Finished results are
-kept until the block ends successfully, because a later part may fail. At that point, states of earlier runs with
-different input or parameters are also removed. States of runs that are still active change during the block, and are
-kept.
+Within a `with checkpoints(folder)` block, each long iteration saves its state under a name that contains a hash of its
+inputs. A run with the same data and parameters resumes where the interrupted run stopped, and its results are equal bit
+for bit. A run with other data or parameters starts from the beginning.
+
+Two generations of each state exist. A save overwrites the older generation, so a complete state with valid checksums
+exists at every moment. The results of finished iterations are kept until the block ends successfully, because a later
+iteration may fail. The end of the block also removes the states of earlier runs with other data or parameters, unless
+they changed during the block, because then another run still uses them.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from dmo.stores._folder import Folder
 SECONDS = 30.0
 """Minimum number of seconds between two saves of a state."""
 SHARE = 50
-"""Saving may use at most 1 / SHARE of the time."""
-_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names that `Checkpoint` uses
-_SPEED, _LEAST = 2e8, 0.02  # assumed bytes per second of a save, and seconds of a small save
+"""Minimum computing time between two saves, as a multiple of the duration of a save."""
+_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names of the stores that hold saved states
+_SPEED, _LEAST = 2e8, 0.02  # assumed writing speed in bytes per second, and minimum duration of a save in seconds
 Arrays: TypeAlias = dict[str, np.ndarray]
 log = logging.getLogger("dmo")
 
@@ -46,20 +47,20 @@ class _Place:
 
     @cached_property
     def found(self) -> set[str]:
-        """Names in the folder at the first access."""
+        """Names of the stores in the folder at the first access of this property."""
         return set(Folder.at(self.folder).names())
 
     def root(self, name: str) -> bytes | None:
-        """Return the root document of a store; it changes with every save."""
+        """Return the root document of a store, which changes with every save."""
         return Folder.at(f"{self.folder}/{name}").get("zarr.json")
 
     def states(self) -> dict[str, bytes | None]:
-        """Return the states that existed at the first access, with their current root documents."""
+        """Return the current root documents, by name, of the states that existed at the beginning."""
         return {name: self.root(name) for name in self.found if _STATE.fullmatch(name)}
 
     @cached_property
     def room(self) -> float:
-        """Bytes available for finished results: a quarter of the free space of a local disk."""
+        """Number of bytes that finished results may still use: initially a quarter of the disk's free space."""
         place = Folder.at(self.folder)
         if not place.is_local:
             return np.inf
@@ -67,7 +68,6 @@ class _Place:
         return shutil.disk_usage(next(part for part in (path, *path.parents) if part.exists())).free / 4
 
     def remove(self, name: str) -> None:
-        """Remove a store, or log a warning if it cannot be removed."""
         try:
             Folder.at(self.folder).delete_tree(name)
         except OSError as error:
@@ -79,12 +79,12 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 
 @contextmanager
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
-    """Keep the states and results of long passes, solves and sweeps in this block until it ends successfully."""
-    # Saving uses at most about 2 % of the time. The result of a solve needs n x k x 8 bytes; it is kept if the
-    # solve took at least 50 times as long as saving it, or if a state was saved before. All results together use at
-    # most a quarter of a local disk's free space.
+    """Save the states and results of long iterations in `folder` until the `with` block ends successfully."""
+    # Saving states takes at most about 2 % of the time. The result of an iteration is saved if a state was saved
+    # before, or if the iteration took at least 50 times as long as saving the result is expected to take.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
-    before = {} if place is None or _place.get() is not None else place.states()  # only for the outermost block
+    # Only the outermost block removes the states of earlier runs.
+    before = {} if place is None or _place.get() is not None else place.states()
     token = _place.set(place)
     try:
         yield
@@ -100,7 +100,10 @@ def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[No
 
 @contextmanager
 def part_of_more(save: Callable[[], None]) -> Iterator[None]:
-    """Treat this block as a part of a longer computation, whose own state replaces the states of the part."""
+    """Treat this block as one step of a longer computation.
+
+    If the block saved states, `save` is called to save the longer computation before these states are removed.
+    """
     place = _place.get()
     with checkpoints(None if place is None else place.folder, None if place is None else place.seconds):
         yield
@@ -110,14 +113,13 @@ def part_of_more(save: Callable[[], None]) -> Iterator[None]:
 
 
 def keeps_states() -> bool:
-    """Check if a `checkpoints` block is active."""
     return _place.get() is not None
 
 
 class Checkpoint:
-    """State of one iteration in the surrounding `checkpoints` block; without a block, nothing is saved.
+    """Saved state of one iteration. Outside a `checkpoints` block, nothing is saved.
 
-    Loaded arrays keep their memory order (C or Fortran), because the last bits of products depend on it.
+    Loaded arrays have their original memory order (C or Fortran), because the last bits of products depend on it.
     """
 
     def __init__(self, kind: str, configuration: Callable[[], str] | None):
@@ -125,7 +127,7 @@ class Checkpoint:
         self._kind, self._describe = kind, configuration
         self._began = self._last = time.monotonic()
         self._wait = 0.0 if self._place is None else self._place.seconds
-        self._serial = 0  # of the newest generation; its parity selects the slot 0 or 1
+        self._serial = 0  # number of the newest generation, whose parity selects one of two names
 
     @cached_property
     def _configuration(self) -> str:
@@ -135,7 +137,7 @@ class Checkpoint:
         return f"{self._kind}-{self._configuration[:16]}.{serial % 2}"
 
     def load(self) -> tuple[Arrays, dict[str, Any]] | None:
-        """Load the newest complete generation of an earlier run."""
+        """Load the arrays and the JSON dictionary of the newest complete generation, or return None."""
         place = self._place
         if place is None or not any(name.startswith(f"{self._kind}-") for name in place.found):
             return None
@@ -158,20 +160,17 @@ class Checkpoint:
         place.touched.add(name)
         try:
             return stores.load_model(f"{place.folder}/{name}")
-        except FileNotFoundError:  # an empty folder: the run was interrupted before it wrote anything
+        except FileNotFoundError:  # the earlier run was interrupted when the folder was still empty
             return None
         except stores.StoreError as error:
             log.warning("%s: cannot use a saved state, trying an older one: %s", self._kind, error)
             return None
 
     def due(self) -> bool:
-        """Check if it is time to call `save`."""
         return self._place is not None and time.monotonic() - self._last >= self._wait
 
     def save(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Write the next generation."""
-        # If the disk or another run with the same state prevents saving, log a warning and continue without a saved
-        # state.
+        """Save the arrays and the JSON dictionary as the next generation, or log a warning if this fails."""
         place = self._place
         if place is None:
             return
@@ -183,7 +182,7 @@ class Checkpoint:
         place.remove(name)
         about = {"configuration": self._configuration, "serial": self._serial + 1, "fortran": fortran}
         try:
-            # Save in an empty context, which shows no progress, because a long run saves often.
+            # An empty context hides the progress bar of `save_model`, which would appear at every save.
             Context().run(stores.save_model, f"{place.folder}/{name}", stored, about | {"meta": dict(meta)})
         except (OSError, stores.StoreError) as error:
             log.warning("%s: cannot save its state: %s", self._kind, error)
@@ -193,7 +192,7 @@ class Checkpoint:
         self._wait = max(place.seconds, SHARE * (self._last - began)) if place.seconds else 0.0
 
     def finish(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Replace the state by the result for later parts of the block; skip results that are quick to recompute."""
+        """Replace the state by the final result, or remove it if the result is quick to recompute or too large."""
         place = self._place
         if place is None:
             return

@@ -1,4 +1,4 @@
-"""Feature stores: several views of the same samples, with labels, names and splits, written in blocks."""
+"""Feature stores, which hold several views of the same samples with their labels, names and splits."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from dmo.stores._schema import OF_VIEWS, Provenance, new_attributes, open_root
 if TYPE_CHECKING:
     import dask.array as da
 
-_LABEL_BYTES = 1 << 20  # size of a chunk of labels
+_LABEL_BYTES = 1 << 20  # approximate size of a chunk of dense labels
 _UNKNOWN = -1
-"""Code of an unknown label in labels of type int8."""
+"""Stored value of an unknown label if the labels have type int8."""
 _LABEL_ENTRIES = 1 << 18
-"""Number of entries in a chunk of sparse labels."""
+"""Number of nonzero entries in a chunk of sparse labels."""
 RESERVED = ("sample", "label", "labels", "split", "manifest", "journal", "zarr.json")
 
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """Description of a view that will be written.
+    """Description of a view, which `create_features` needs to allocate its arrays.
 
     Parameters
     ----------
     dimension : int
-        Number of columns.
+        Number of columns of the view.
     dtype : dtype, default="float32"
-        A real NumPy type.
+        Boolean, integer or floating-point NumPy type with at most 8 bytes per value.
     kind : {"dense", "sparse"}, default="dense"
-        Sparse rows are stored in CSR format.
+        Storage format of the rows. Sparse rows are stored in CSR format.
     histogram : bool, default=False
-        Whether the rows are histograms (counts or masses), which are never negative.
+        Whether the rows are histograms (counts or masses). Negative values are then rejected.
     missing : bool, default=False
-        Whether entries may be missing (NaN).
+        Whether the view may contain missing values (NaN).
     codec : {"lz4", "zstd"} or None, default=None
-        Compress blocks with Blosc. Histograms shrink to a seventh or less, and reading takes twice as long; real
-        numbers, such as embeddings, hardly shrink. None uses the setting `dmo.stores.codec`, by default no compression.
+        Blosc compressor of the blocks. "lz4" reduces histograms to about 15 % and doubles the reading time. "zstd"
+        reduces them to about 10 %, and reading takes three to four times as long. Embeddings hardly shrink. None uses
+        the setting `dmo.stores.codec`, by default no compression.
 
     Examples
     --------
@@ -75,12 +76,12 @@ class ViewSpec:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the description to JSON.
+        """Convert the description to a JSON dictionary.
 
         Returns
         -------
         dict
-            The parameters by name.
+            Parameters by name.
         """
         return {
             "dimension": self.dimension,
@@ -109,19 +110,19 @@ def create_features(
     present: Mapping[str, Any] | None = None,
     class_labels: bool = False,
 ) -> FeatureWriter:
-    """Create a feature store, or resume the one at `path` that was created with the same arguments.
+    """Create a feature store, or resume an unfinished store that was created with the same arguments.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
+        Local path or fsspec URL of the store.
     n_samples : int
         Number of rows of every view.
     views : mapping of str to ViewSpec
         Descriptions of the views by name.
     labels : array or sparse matrix of shape (n_samples, L), optional
-        Labels of 0 and 1, or numbers if `real_labels`; NaN marks unknown labels. Labels of 0 and 1 are stored as CSR if
-        this needs less space.
+        Label indicators of 0 and 1, or regression targets if `real_labels` is True. NaN marks unknown labels. Label
+        indicators are stored in CSR format if this needs less space.
     label_names : sequence of str, optional
         Names of the L labels.
     sample_ids : sequence of str, optional
@@ -129,22 +130,21 @@ def create_features(
     split : sequence of str, optional
         Name of the split of every sample, such as "train" or "test".
     attributes : mapping, optional
-        A JSON dictionary that is stored with the features.
+        JSON dictionary that is stored with the features.
     block : int, default=1024
-        Rows per block, the unit of writing and resuming.
+        Number of rows per block. Blocks are written and resumed as a whole.
     overwrite : bool, default=False
-        Replace an existing feature store at `path`.
+        Whether to replace an existing feature store at `path`.
     provenance : Provenance, optional
         Origin of the features.
     feature_names : mapping of view to sequence of str, optional
-        Column names by view, for any of the views.
+        Column names of some or all views.
     real_labels : bool, default=False
-        Whether the labels are regression targets, stored as float64.
+        Whether the labels are regression targets, which are stored as float64.
     present : mapping of view to array of shape (n_samples,), bool, optional
-        Masks of the available samples by view, for any of the views. Rows of other samples have no meaning; write
-        zeros.
+        Masks of the available samples of some views. The rows of unavailable samples are ignored; fill them with zeros.
     class_labels : bool, default=False
-        Whether the labels are a multiclass target: every sample has one label, or only unknown ones (a row of NaN).
+        Whether the labels are a multiclass target. Every sample then has exactly one label, or a row of NaN.
 
     Returns
     -------
@@ -154,9 +154,9 @@ def create_features(
     Raises
     ------
     StoreError
-        If `path` holds something else, or a store with another configuration.
+        If `path` holds something else or a store with another configuration, or if another process writes the store.
     UserError
-        For invalid shapes or values.
+        If an argument has an invalid shape or value.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def create_features(
     ...     create_features(f"{folder}/f.zarr", 2500, {"gist": ViewSpec(512)}).missing()
     [('gist', 0), ('gist', 1), ('gist', 2)]
     """
-    import dask.config  # imported here because it takes 0.1 s and few commands need it
+    import dask.config  # imported here because the import takes 0.1 s and few commands need it
 
     n, block = _writer.check_count("n_samples", n_samples), _writer.check_count("block", block)
     _check_views(views)
@@ -203,7 +203,7 @@ def create_features(
 
 
 def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, DenseArray | SparseArray]:
-    """Return the arrays of the views that a configuration describes, by name."""
+    """Return the Zarr array of each view, by the name of the view, as described by the configuration of a store."""
     n, block = configuration["n_samples"], configuration["block"]
     arrays: dict[str, DenseArray | SparseArray] = {}
     for name, view in configuration["views"].items():
@@ -219,18 +219,18 @@ def stored_arrays(folder: Folder, configuration: dict[str, Any]) -> dict[str, De
 
 @dataclass(frozen=True, eq=False)
 class FeatureWriter(_writer.RowWriter):
-    """Writer of a feature store; picklable, so that any worker can write any block.
+    """Writer of a feature store.
 
-    `write` is idempotent: any process may write a block again at any time before `finish`.
+    A pickled writer can write any block on any worker, also repeatedly.
 
     Attributes
     ----------
     folder : Folder
         Folder of the store.
     configuration : dict
-        Sizes and views as JSON.
+        Sizes and descriptions of the views as JSON.
     blocks : Blocks
-        The arrays and the record of finished blocks.
+        Arrays of the store and the record of finished blocks.
 
     Examples
     --------
@@ -254,27 +254,27 @@ class FeatureWriter(_writer.RowWriter):
         return self.configuration["n_samples"]
 
     def write(self, view: str, block_index: int, rows: Any) -> None:
-        """Write all rows of one block of a view; the store can be resumed after any error.
+        """Write all rows of one block of a view.
 
         Parameters
         ----------
         view : str
             Name of the view.
         block_index : int
-            Index of the block, from 0.
+            Index of the block, starting at 0.
         rows : array or sparse matrix of shape (m, dimension)
-            All rows of the block.
+            All m rows of the block.
 
         Raises
         ------
         StoreError
-            If the store does not contain the view.
+            If the store does not contain the view, is already complete, or was taken over by another process.
         UserError
-            For a wrong shape, or for values that are not finite.
+            If the index, the shape or a value is invalid, such as NaN in a view without missing values.
         TypeError
-            For a dtype that cannot be converted.
+            If the dtype of `rows` cannot be converted to the dtype of the view.
         OSError
-            If the block cannot be written, for example on a full disk.
+            If the block cannot be written, for example because the disk is full. The store can then be resumed.
         """
         if view not in self.configuration["views"]:
             names = ", ".join(sorted(self.configuration["views"]))
@@ -292,7 +292,7 @@ class FeatureWriter(_writer.RowWriter):
         Returns
         -------
         list of (str, int)
-            View and block index, in order.
+            Name of the view and index of the block, for each missing block.
         """
         return [(name, index[0]) for name, index in self.blocks.missing()]
 
@@ -303,19 +303,19 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
     FeatureStore
-        The opened store with views, labels, names and splits.
+        Store with its views, labels, names and splits.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at `path`.
     StoreError
-        If the store is of another kind, incomplete, damaged, or of a newer version.
+        If the store is damaged, incomplete, of another kind, or of an unsupported version.
 
     Examples
     --------
@@ -341,16 +341,16 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FeatureStore(_writer.Stored):
-    """A complete feature store.
+    """Complete feature store, opened for reading.
 
     Attributes
     ----------
     folder : Folder
         Folder of the store.
     root : dict
-        The attributes of its Zarr group.
+        Attributes of the Zarr group of the store.
     views : dict of str to DenseView or SparseView
-        Row sources with n_samples rows each.
+        Views by name. Slicing a view reads the selected rows.
 
     Examples
     --------
@@ -377,7 +377,7 @@ class FeatureStore(_writer.Stored):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Sizes, views and descriptions of the small arrays, as JSON."""
+        """JSON dictionary that describes the size of the store, its views, and its arrays of labels and names."""
         return self.root["configuration"]
 
     @property
@@ -401,7 +401,7 @@ class FeatureStore(_writer.Stored):
         Returns
         -------
         ViewSpec
-            Dimension, dtype, kind and further properties of the view.
+            Description of the view, as passed to `create_features`.
 
         Raises
         ------
@@ -414,33 +414,33 @@ class FeatureStore(_writer.Stored):
 
     @cached_property
     def labels(self) -> np.ndarray | scipy.sparse.csr_array | None:
-        """Labels of shape (n, L), or None if the store has no labels.
+        """Labels as an array of shape (n, L), or None if the store has no labels.
 
-        The type is uint8, or float if the labels are regression targets or include unknown labels (NaN). The labels are
-        a CSR array if the store holds them in this format, otherwise a NumPy array.
+        The dtype is floating-point if the labels are regression targets or if some labels are unknown (NaN), otherwise
+        uint8. The result is a CSR array if the store holds the labels in CSR format, otherwise a NumPy array.
         """
         known = self.configuration.get("labels")
         return None if known is None else _known(_writer.read_whole(self.folder, "labels", known))
 
     def labels_of(self, index: np.ndarray) -> np.ndarray | scipy.sparse.csr_array | None:
-        """Read the labels of some samples.
+        """Read the labels of the selected samples.
 
         Parameters
         ----------
         index : ndarray of shape (m,)
-            Row indices of the samples.
+            Row indices of the selected samples.
 
         Returns
         -------
         ndarray or csr_array of shape (m, L), or None
-            Labels in the format of `labels`, or None if the store has no labels.
+            Labels in the same format as the property `labels`, or None if the store has no labels.
         """
         found = self._label_rows
         return None if found is None else _known(rows(Subset(found, index)))
 
     @property
     def label_view(self) -> View | None:
-        """Labels as a row source if all of them are known, 0 or 1, and not a multiclass target; otherwise None."""
+        """Label indicators as a view that reads rows on demand, or None for other, missing or incomplete labels."""
         found = self._label_rows
         return None if found is None or found.dtype != np.uint8 or self.class_labels else found
 
@@ -475,55 +475,57 @@ class FeatureStore(_writer.Stored):
         Returns
         -------
         list of str or None
-            Names of the d columns, or None if the store has no names for this view.
+            Column names, or None if the store has no names for this view.
         """
         return self._strings(f"{view}_feature")
 
     @cached_property
     def label_names(self) -> list[str] | None:
-        """Names of the labels, or None."""
+        """Names of the labels, or None if the store has no label names."""
         return self._strings("label")
 
     @cached_property
     def split(self) -> np.ndarray | None:
-        """Name of the split of every sample, such as "train" or "test" (n strings), or None."""
+        """Name of the split of every sample, such as "train" or "test", or None if the store has no splits."""
         names, codes = self._parts
         return np.array(names, dtype=str)[codes] if names else None
 
     def split_of(self, index: np.ndarray) -> list[str] | None:
-        """Return the names of the splits of some samples.
+        """Return the split of each selected sample.
 
         Parameters
         ----------
         index : ndarray of shape (m,)
-            Row indices of the samples.
+            Row indices of the selected samples.
 
         Returns
         -------
         list of str or None
-            m names, or None if the store has no splits.
+            Name of the split of each selected sample, or None if the store has no splits.
         """
         names, codes = self._parts
         return [names[code] for code in codes[index].tolist()] if names else None
 
     @property
     def splits(self) -> list[str]:
-        """Names of the splits in alphabetical order."""
+        """Distinct names of the splits in alphabetical order."""
         return sorted(set(self._parts[0]))
 
     @cached_property
     def _parts(self) -> tuple[Sequence[str], np.ndarray]:
-        """Names of the splits, and the index of the name of every sample."""
+        """Names of the splits, and an array that holds the position of the split name of every sample."""
         known = self.configuration.get("split")
         return ([], np.zeros(0, int)) if known is None else _writer.read_coded(self.folder, "split", known)
 
     def to_dask(self) -> dict[str, da.Array]:
-        """Return the views as dask arrays with one chunk per block of rows; chunks of sparse views are CSR arrays.
+        """Return the views as dask arrays with one chunk per block of rows.
+
+        The chunks of a sparse view are CSR arrays.
 
         Returns
         -------
         dict of str to dask.array.Array of shape (n, d)
-            Lazy arrays; computing a chunk reads one block and checks it.
+            Lazy array of each view. Computing a chunk reads one block and verifies its checksum.
 
         Examples
         --------
@@ -539,7 +541,7 @@ class FeatureStore(_writer.Stored):
         ...     views["gist"].chunks, float(views["gist"].sum().compute())
         (((4, 1), (3,)), 15.0)
         """
-        import dask.array as da  # imported here because it takes 1 s and few programs need it
+        import dask.array as da  # imported here because the import takes 1 s
 
         found = {}
         for name, view in self.views.items():
@@ -550,15 +552,16 @@ class FeatureStore(_writer.Stored):
         return found
 
     def to_xarray(self) -> Any:
-        """Return the store as an xarray Dataset with lazy dense views, labels, names and splits.
+        """Return the store as an xarray Dataset whose views are lazy dask arrays.
 
-        Sparse views are omitted because xarray does not support them; use `to_dask` instead.
+        The dataset omits sparse views because xarray does not support CSR chunks; use `to_dask` for sparse views.
 
         Returns
         -------
         xarray.Dataset
-            Views over (sample, <view>_feature) and `labels` over (sample, label). Sample names, label names, feature
-            names and splits are coordinates, if the store has them.
+            Each view has the dimensions (sample, <view>_feature), and the variable `labels` has the dimensions (sample,
+            label). The names of samples, labels and features, the splits, and the masks of available samples are
+            coordinates.
 
         Examples
         --------
@@ -573,7 +576,7 @@ class FeatureStore(_writer.Stored):
         ...     dict(data.sel(sample=data.split == "train").sizes)
         {'sample': 2, 'gist_feature': 2}
         """
-        import xarray as xr  # xarray is optional
+        import xarray as xr  # xarray is an optional dependency
 
         arrays: dict[str, Any] = {
             name: (("sample", f"{name}_feature"), array)
@@ -595,7 +598,7 @@ class FeatureStore(_writer.Stored):
     def select(
         self, split: str | None, with_labels: bool = True
     ) -> tuple[dict[str, Subset], np.ndarray | scipy.sparse.csr_array | None, np.ndarray]:
-        """Select the samples of one split; the rows are read later, when they are used.
+        """Select the samples of one split without reading the views.
 
         Parameters
         ----------
@@ -607,11 +610,11 @@ class FeatureStore(_writer.Stored):
         Returns
         -------
         views : dict of str to Subset
-            Row sources of the m selected samples.
+            Selected rows of each view, which are read when they are needed.
         labels : ndarray or csr_array of shape (m, L), or None
-            Their labels in the format of `labels`; None if the store has no labels or `with_labels` is False.
+            Labels of the m selected samples, or None if the store has no labels or `with_labels` is False.
         index : ndarray of shape (m,)
-            Their row indices.
+            Row indices of the selected samples in the store.
 
         Raises
         ------
@@ -620,11 +623,11 @@ class FeatureStore(_writer.Stored):
         """
         index = self.split_rows(split)
         labels = self.labels_of(index) if with_labels else None
-        some = row_numbers(index)  # shared by all views
+        some = row_numbers(index)
         return {name: Subset(view, some) for name, view in self.views.items()}, labels, index
 
     def split_rows(self, split: str | None) -> np.ndarray:
-        """Return the row indices of the samples of a split.
+        """Return the row indices of the samples in a split.
 
         Parameters
         ----------
@@ -634,7 +637,7 @@ class FeatureStore(_writer.Stored):
         Returns
         -------
         ndarray of shape (m,)
-            Row indices of the samples.
+            Row indices in ascending order.
 
         Raises
         ------
@@ -653,18 +656,18 @@ class FeatureStore(_writer.Stored):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SourceStore(FeatureStore):
-    """Samples of files that are read directly; labels and names are in the memory of the client process."""
+    """Samples that are read directly from data files, with labels and names in the memory of the client process."""
 
     place: str
-    names: Mapping[str, list[str]]  # of the columns of some views
+    names: Mapping[str, list[str]]  # column names of some views, by view
 
     @property
     def url(self) -> str:
-        """Name of the files."""
+        """Description of the data files, used instead of the URL of a store."""
         return self.place
 
     def feature_names(self, view: str) -> list[str] | None:
-        """Look up the names of a view's columns."""
+        """Return the column names of a view, or None if its columns have no names."""
         return self.names.get(view)
 
     @property
@@ -691,12 +694,12 @@ def _small_arrays(
     split: Sequence[str] | None,
     block: int,
 ) -> dict[str, _writer.Whole | _writer.WholeCsr]:
-    """Prepare the arrays that are written when the store is created, by name."""
+    """Prepare the arrays of labels, names and splits, which are written when the store is created."""
     small: dict[str, _writer.Whole | _writer.WholeCsr] = {}
     if scipy.sparse.issparse(labels):
         small["labels"] = _writer.csr(folder, "labels", labels, _LABEL_ENTRIES)
     elif labels is not None:
-        # A chunk holds whole blocks, because a worker reads the labels of its rows.
+        # A worker reads the labels of one block of rows. A chunk of labels therefore holds whole blocks.
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.itemsize))
         small["labels"] = _writer.dense(folder, "labels", labels, ("sample", "label"), rows)
     if label_names is not None:
@@ -718,15 +721,14 @@ def _check_views(views: Mapping[str, ViewSpec]) -> None:
 
 
 def _check_one_class(labels: Block | None) -> None:
-    """Reject labels, as returned by `_check_labels`, if a sample has several labels or none."""
     if labels is None or not np.isin(labels.sum(axis=1, dtype=np.int64), (1, _UNKNOWN * labels.shape[1])).all():
         raise UserError(
-            "class_labels needs labels in which every sample has one; pass class_labels=False for label sets"
+            "class_labels needs labels in which every sample has exactly one; pass class_labels=False for label sets"
         )
 
 
 def _check_labels(labels: Any, n: int, real: bool) -> Block:
-    """Check labels of 0, 1 and NaN (returned as -1), or finite regression targets; return CSR if it is smaller."""
+    """Check the labels, and convert label indicators to uint8, or to int8 with -1 instead of NaN."""
     values: Any = scipy.sparse.csr_array(labels) if scipy.sparse.issparse(labels) else np.asarray(labels)
     if values.ndim != 2 or values.shape[0] != n or values.shape[1] == 0:
         raise UserError(f"labels have shape {values.shape}, need ({n}, L) with L >= 1; pass one row per sample")
@@ -759,7 +761,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
 
 
 def _coded(block: Any, dtype: np.dtype) -> Any:
-    """Convert labels to the type of a store, with -1 for unknown labels."""
+    """Convert label indicators to the stored dtype and replace NaN by -1."""
     if scipy.sparse.issparse(block):
         return scipy.sparse.csr_array((_coded(block.data, dtype), block.indices, block.indptr), shape=block.shape)
     return np.where(np.isnan(block), _UNKNOWN, block).astype(dtype) if block.dtype.kind == "f" else block.astype(dtype)

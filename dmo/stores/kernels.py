@@ -1,4 +1,7 @@
-"""Kernel stores: symmetric n x n matrices as square tiles on disk; each tile is computed once for both triangles."""
+"""Kernel stores, which hold symmetric matrices as square tiles on disk.
+
+Each tile below the diagonal is computed once and represents both triangles.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +31,24 @@ def create_kernel(
     attributes: Mapping[str, Any] | None = None,
     triangle: Literal["both", "lower"] = "both",
 ) -> KernelWriter:
-    """Create a kernel store, or resume the one at `path` that was created with the same arguments.
-
-    A tile below the diagonal is also written above it, transposed. Any Zarr reader can read the whole matrix from the
-    array `kernel`.
+    """Create a kernel store, or resume an unfinished store that was created with the same arguments.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
+        Local path or fsspec URL of the store.
     n : int
-        Number of rows and columns.
+        Number of rows and columns of the kernel.
     block : int
         Number of rows and columns of a tile.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the entries.
+        Data type of the kernel.
     attributes : mapping, optional
-        A JSON dictionary that describes the kernel.
+        JSON dictionary that describes the kernel.
     triangle : {"both", "lower"}, default="both"
-        "lower" halves the disk space: the array is called `lower`, and other programs read NaN in tiles above its
-        diagonal.
+        Stored triangles. With "both", every Zarr reader can read the whole matrix from the array `kernel`. With
+        "lower", the store needs half the disk space, but other programs read NaN above the diagonal tiles of its array
+        `lower`.
 
     Returns
     -------
@@ -57,9 +58,12 @@ def create_kernel(
     Raises
     ------
     UserError
-        For sizes below 1 and an unknown `triangle`.
+        If a size is below 1 or `triangle` is unknown.
+    TypeError
+        If the dtype is not supported.
     StoreError
-        If `path` holds something else, a store with another configuration, or a kernel store of version 1.
+        If `path` holds something else, a store with another configuration, or a kernel store of version 1, or if
+        another process is writing the store.
 
     Examples
     --------
@@ -89,7 +93,10 @@ def create_kernel(
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
-    """Return the array of tiles that a configuration describes; version 1 is named `kernel` and has one triangle."""
+    """Return the Zarr array of a kernel store with this configuration.
+
+    Stores of version 1 do not name a triangle: their array `kernel` contains the lower triangle only.
+    """
     n, block, dtype = configuration["n"], configuration["block"], np.dtype(configuration["dtype"]).newbyteorder("<")
     name = "lower" if configuration.get("triangle") == "lower" else "kernel"
     triangle = configuration.get("triangle", "lower")
@@ -112,7 +119,7 @@ class _Tiles:
 
     @property
     def block(self) -> int:
-        """Number of rows and columns of a tile (the last ones may be smaller)."""
+        """Number of rows and columns of a tile, except for smaller tiles in the last row and column."""
         return self.array.chunk[0]
 
     @property
@@ -125,7 +132,7 @@ class _Tiles:
         return self.array.dtype
 
     def rows(self, i: int) -> slice:
-        """Return the rows of the tiles (i, ...)."""
+        """Return the range of matrix rows that tiles in the i-th block row contain."""
         return slice(i * self.block, min((i + 1) * self.block, self.n))
 
     def __repr__(self) -> str:
@@ -140,14 +147,16 @@ class _Tiles:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class KernelWriter(_Tiles, Writer):
-    """Writer of a kernel store; picklable, so that any worker can write any tile; `write` is idempotent.
+    """Writer of a kernel store.
+
+    A pickled writer can write any tile on any worker, also repeatedly.
 
     Attributes
     ----------
     array : DenseArray
-        The Zarr array of the tiles.
+        Zarr array that holds the tiles.
     blocks : Blocks
-        The record of finished tiles.
+        Record of finished tiles.
 
     Examples
     --------
@@ -161,16 +170,16 @@ class KernelWriter(_Tiles, Writer):
     blocks: Blocks
 
     def write(self, i: int, j: int, tile: np.ndarray) -> None:
-        """Write a tile, and its transpose above the diagonal; raise the errors of `FeatureWriter.write`.
+        """Write one tile of the lower triangle, with the same errors as `FeatureWriter.write`.
 
         Parameters
         ----------
         i : int
-            Index of the block of rows.
+            Index of the block row.
         j : int
-            Index of the block of columns, at most i.
-        tile : ndarray of shape (rows(i), rows(j))
-            Entries of the tile.
+            Index of the block column, at most i.
+        tile : ndarray
+            Kernel matrix between the samples `rows(i)` and the samples `rows(j)`.
         """
         self._check(i, j)
         if i < j:
@@ -189,7 +198,7 @@ class KernelWriter(_Tiles, Writer):
         Returns
         -------
         list of (int, int)
-            (i, j) with i >= j, in order.
+            Block row i and block column j of each missing tile, with i >= j.
         """
         return [(index[0], index[1]) for _, index in self.blocks.missing()]
 
@@ -200,19 +209,19 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
     KernelStore
-        The opened store.
+        Kernel whose entries are read by slicing.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at `path`.
     StoreError
-        If the store is of another kind, incomplete, damaged, or of a newer version.
+        If the store is damaged, incomplete, of another kind, or of an unsupported version.
 
     Examples
     --------
@@ -229,16 +238,16 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class KernelStore(_Tiles, Stored):
-    """A complete kernel store; picklable.
+    """Complete kernel store, opened for reading.
 
     Attributes
     ----------
     array : DenseArray
-        The Zarr array of the tiles.
-    entries : ndarray of shape (blocks, blocks, 2), int64
-        Checksum and size of every tile, from the manifest.
+        Zarr array that holds the tiles.
+    entries : ndarray of shape (n_blocks, n_blocks, 2), int64
+        Checksum and size in bytes of every stored tile.
     root : dict
-        The attributes of its Zarr group.
+        Attributes of the Zarr group of the store.
 
     Examples
     --------
@@ -262,12 +271,12 @@ class KernelStore(_Tiles, Stored):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (n, n)."""
+        """Shape of the kernel matrix, (n, n)."""
         return self.n, self.n
 
     @property
     def ndim(self) -> int:
-        """Always 2."""
+        """Number of dimensions of the kernel matrix, which is 2."""
         return 2
 
     @property
@@ -277,14 +286,14 @@ class KernelStore(_Tiles, Stored):
 
     @property
     def contents(self) -> str:
-        """Digest of the checksums of the tiles; detects changes of the kernel without reading it."""
+        """Hash of the tile checksums, which changes with the kernel and does not require reading the tiles."""
         return digest(self.shape, self.dtype.str, self.block, self.entries)
 
     def __len__(self) -> int:
         return self.n
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        """Return entries for a slice of rows, or for slices of rows and columns, of the symmetric matrix."""
+        """Return a slice of rows of the symmetric matrix, or the part given by slices of rows and columns."""
         rows, columns = where if isinstance(where, tuple) else (where, slice(None))
         if not isinstance(rows, slice) or not isinstance(columns, slice):
             raise TypeError(
@@ -303,12 +312,12 @@ class KernelStore(_Tiles, Stored):
         return out
 
     def to_dask(self) -> da.Array:
-        """Return the symmetric matrix as a dask array with one chunk per tile, read from the lower triangle.
+        """Return the symmetric matrix as a dask array with one chunk per tile.
 
         Returns
         -------
         dask.array.Array of shape (n, n)
-            Lazy array; computing a chunk reads one tile and checks it.
+            Lazy kernel matrix. Computing a chunk reads one tile of the lower triangle and verifies its checksum.
 
         Examples
         --------
@@ -327,22 +336,22 @@ class KernelStore(_Tiles, Stored):
         return da.from_array(self, chunks=self.block, name=name, asarray=False, meta=np.empty((0, 0), self.dtype))
 
     def tile(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Read and check a tile.
+        """Read one tile and verify its checksum.
 
         Parameters
         ----------
         i : int
-            Index of the block of rows.
+            Index of the block row.
         j : int
-            Index of the block of columns; if i < j, a transposed view of tile (j, i) is returned.
+            Index of the block column. If i < j, the method reads tile (j, i) and returns its transpose.
         out : ndarray of shape (block, block), optional
-            C-contiguous array of the store's dtype for the result, which is a view of it. This saves the time to
-            allocate a new array.
+            C-contiguous array with the dtype of the store. If `out` is given, the tile is read into it and returned as
+            a view of it, which avoids the allocation of a new array.
 
         Returns
         -------
-        ndarray of shape (rows(i), rows(j))
-            Entries of the tile.
+        ndarray
+            Kernel matrix between the samples `rows(i)` and the samples `rows(j)`.
 
         Raises
         ------
@@ -362,12 +371,12 @@ class KernelStore(_Tiles, Stored):
 
 
 def _tiles_of(where: range, block: int) -> range:
-    """Return the range of tiles that contain rows of `where`."""
+    """Return the range of tile indices along one axis that contain the row numbers in `where`."""
     return range(where.start // block, -(-where.stop // block)) if len(where) else range(0)
 
 
 def _overlap(wanted: range, tile: slice) -> tuple[slice, slice]:
-    """Return the rows that a tile shares with the wanted rows, as a slice of the result and a slice of the tile."""
+    """Return the rows that a tile shares with the wanted rows, once as a slice of the result and once of the tile."""
     start, stop = max(wanted.start, tile.start), min(wanted.stop, tile.stop)
     return slice(start - wanted.start, stop - wanted.start), slice(start - tile.start, stop - tile.start)
 
@@ -380,30 +389,32 @@ def write_kernel(
     attributes: Mapping[str, Any] | None = None,
     triangle: Literal["both", "lower"] = "both",
 ) -> None:
-    """Write a symmetric matrix to a kernel store with one task per tile; if it is incomplete, write its missing tiles.
+    """Write a symmetric matrix to a kernel store with one dask task per tile.
+
+    If the store exists and is incomplete, only its missing tiles are written.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
-    K : array of shape (n, n)
-        A dask array, which is computed by Dask's default scheduler, or a NumPy array. Only tiles on and below the
-        diagonal are read; the tiles on the diagonal must be symmetric.
+        Local path or fsspec URL of the store.
+    K : dask array or ndarray of shape (n, n)
+        Symmetric matrix. A dask array is computed by Dask's default scheduler. Only the tiles on and below the diagonal
+        are read. Symmetry is checked in the diagonal tiles only.
     block : int, default=1024
         Number of rows and columns of a tile.
     dtype : dtype, default="float32"
-        Type of the entries, "float32" or "float64".
+        Data type of the stored kernel, "float32" or "float64".
     attributes : mapping, optional
-        A JSON dictionary that describes the kernel.
+        JSON dictionary that describes the kernel.
     triangle : {"both", "lower"}, default="both"
-        See `create_kernel`.
+        Triangles that are stored, see `create_kernel`.
 
     Raises
     ------
     UserError
-        If the matrix is not symmetric or `triangle` is unknown.
+        If a diagonal tile is not symmetric, an entry is not finite, or `triangle` is unknown.
     StoreError
-        If `path` holds something else, a store with another configuration, or a kernel store of version 1.
+        If `create_kernel` would raise it for these arguments.
 
     Examples
     --------

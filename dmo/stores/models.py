@@ -1,9 +1,9 @@
-"""Model stores: named arrays and a JSON dictionary; loading a model executes no code.
+"""Model stores, which hold named arrays and a JSON dictionary. Loading a model executes no code.
 
-The arrays of a model are in a uniquely named subfolder, called a generation. The root document names the current
-generation and is written last, in one piece. A model is therefore replaced atomically, on disk and in an object store:
-a concurrent reader finds the old or the new model. An interrupted save leaves the old model unchanged, and the next
-save removes the incomplete generation. One process saves at a time, see `_lock`.
+The arrays of a model are in a subfolder with a unique name, called a generation. The root document names the current
+generation and is written last. A model is therefore replaced atomically, on disk and in an object store: a concurrent
+reader finds either the old or the new model. An interrupted save leaves the old model unchanged, and the next save
+removes the incomplete generation. A lock ensures that one process saves at a time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dmo.stores._schema import ROOT, Provenance, check_kind, new_attributes, ope
 T = TypeVar("T")
 GENERATION = re.compile("[0-9a-f]{32}")
 ATTACHED = "attached"
-"""Prefix of the names of arrays that are attached to a model."""
+"""Prefix of the array names of attachments, which are additional data that are saved with a model."""
 Attached: TypeAlias = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
-"""Arrays and JSON of an attachment."""
+"""Type of an attachment: its arrays by name, and its JSON dictionary."""
 
 
 def save_model(
@@ -44,30 +44,30 @@ def save_model(
     overwrite: bool = True,
     provenance: Provenance | None = None,
 ) -> None:
-    """Write a model completely or not at all.
+    """Save the arrays and the JSON dictionary of a model atomically.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
+        Local path or fsspec URL of the model.
     arrays : mapping of str to ndarray or CSR matrix
-        Booleans, numbers or strings of any shape; a "/" in a name creates a group.
+        Arrays of booleans, numbers or strings by name. A "/" in a name creates a Zarr group.
     meta : mapping
-        A JSON dictionary.
+        JSON dictionary of all other data of the model.
     overwrite : bool, default=True
-        Replace an existing model at `path`.
+        Whether to replace an existing model at `path`.
     provenance : Provenance, optional
         Origin of the model.
 
     Raises
     ------
     TypeError
-        If a value has another type, such as an object or another sparse format.
+        If an array has an unsupported type, such as an object array or a sparse matrix that is not CSR.
     StoreError
         If `path` holds something other than a model, if it holds a model and `overwrite` is False, or if another
-        process is writing a model there.
+        process is writing a model at `path`.
     OSError
-        If the model cannot be written, for example on a full disk.
+        If the model cannot be written, for example because the disk is full.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def save_model(
     _check_target(folder, overwrite)
     with alone(folder):
         fresh = not _check_target(folder, overwrite)
-        if fresh:  # mark the folder as a model in case this save is interrupted
+        if fresh:  # mark the folder as a model, so that an interrupted save can be repeated
             write_root(folder, attributes)
         generation = uuid.uuid4().hex
         try:
@@ -105,12 +105,12 @@ def save_model(
 
 @contextmanager
 def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[None]:
-    """Prevent other processes from writing a model to `path` until the block ends, even before it is saved.
+    """Prevent other processes from writing a model to `path` within a `with` block.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the model, which need not exist yet.
     overwrite : bool, default=False
         Whether an existing model may be replaced.
 
@@ -122,7 +122,7 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
     Raises
     ------
     StoreError
-        As raised by `save_model`, but at the start of the block.
+        If `save_model` could not write to `path`. The error is raised at the start of the block.
 
     Examples
     --------
@@ -139,12 +139,12 @@ def reserve_model(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
 
 
 def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load the arrays and the meta dictionary of a model without executing code from it.
+    """Load the arrays and the JSON dictionary of a model without executing code from the model.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the model.
     prefix : str, default=""
         Load only arrays whose names start with this prefix.
 
@@ -153,14 +153,14 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
     arrays : dict of str to ndarray or csr_array
         Arrays by name.
     meta : dict
-        The JSON dictionary.
+        JSON dictionary that was passed to `save_model`.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at `path`.
     StoreError
-        If the store is not a model, incomplete, damaged, or of a newer version.
+        If the store is not a model, or is incomplete, damaged, or of an unsupported version.
 
     Examples
     --------
@@ -176,15 +176,15 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
         try:
             wanted = {name: known for name, known in attributes["configuration"].items() if name.startswith(prefix)}
             arrays = {name: read_array(inside, known) for name, known in wanted.items()}
-        except (StoreError, FileNotFoundError):  # FileNotFoundError: a file was removed between the check and the read
+        except (StoreError, FileNotFoundError):
             if open_root(folder, "model")["generation"] == attributes["generation"]:
                 raise
-            continue  # the model was replaced during the read
+            continue  # another process replaced the model and removed its files during the read
         return arrays, attributes["meta"]
 
 
 def load_attached(path: str, name: str) -> Attached | None:
-    """Load an attachment of a saved model by name, or return None."""
+    """Load an attachment of a saved model by name, or return None if the model does not have it."""
     prefix = f"{ATTACHED}/{name}"
     arrays, meta = load_model(path, f"{prefix}/")
     found = meta.get(ATTACHED, {})
@@ -195,17 +195,17 @@ def load_attached(path: str, name: str) -> Attached | None:
 
 
 def model_contents(path: str | os.PathLike[str]) -> str:
-    """Compute the fingerprint of a model from its meta and the checksums of its arrays, but not from its provenance.
+    """Compute a hash of the arrays and the JSON dictionary of a model, which does not depend on its provenance.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the model.
 
     Returns
     -------
     str
-        SHA-256 as 64 hexadecimal digits.
+        SHA-256 hash as 64 hexadecimal digits.
 
     Examples
     --------
@@ -221,12 +221,12 @@ def model_contents(path: str | os.PathLike[str]) -> str:
 
 
 def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
-    """Return the result of `read` and the fingerprint of the same model, even if the model is replaced meanwhile."""
+    """Return `read(path)` and the fingerprint of the model that was read, even if the model is replaced meanwhile."""
     folder = Folder.at(path)
     while True:
         attributes = open_root(folder, "model")
         found = read(path)
-        # Compare generations, not contents: a model that was replaced and then restored has the same contents.
+        # Compare generations instead of fingerprints, which are also equal if the model was replaced and then restored.
         if open_root(folder, "model")["generation"] == attributes["generation"]:
             return found, _digest(attributes)
 
@@ -236,7 +236,7 @@ def _digest(attributes: Mapping[str, Any]) -> str:
 
 
 def read_array(folder: Folder, known: Mapping[str, Any]) -> Any:
-    """Read and check one array of a model from its generation folder."""
+    """Read one array of a model from `folder`, and verify its checksums."""
     name = known["path"]
     if known["format"] == "strings":
         return np.array([*_writer.read_strings(folder, name, known)], dtype=str).reshape(known["shape"])
@@ -262,7 +262,7 @@ def _check_array(name: str, value: Any) -> np.ndarray | scipy.sparse.csr_array:
 
 
 def _paths(names: Iterable[str]) -> dict[str, str]:
-    """Return the path of each array: its name, with "/" for groups and unusual characters quoted."""
+    """Return the path of each array in the store: its name with unusual characters percent-encoded."""
     paths: dict[str, str] = {}
     for name in names:
         parts = [quote(part, safe="") for part in name.split("/")] if isinstance(name, str) else []
@@ -277,7 +277,7 @@ def _paths(names: Iterable[str]) -> dict[str, str]:
 
 
 def _check_target(folder: Folder, overwrite: bool) -> bool:
-    """Check if there is a model to replace; reject a path that holds anything else."""
+    """Check if a complete model exists that may be replaced; raise StoreError if the path holds anything else."""
     document = read_root(folder)
     if document is None:
         if folder.names():
@@ -293,7 +293,7 @@ def _check_target(folder: Folder, overwrite: bool) -> bool:
 
 
 def _counts(folder: Folder, generation: str) -> bool:
-    """Check if the root names this generation; an object store that fails may have written it, which counts as yes."""
+    """Check if the root document names this generation; return True if an object store does not respond."""
     try:
         document = read_root(folder)
     except StoreError:
@@ -304,7 +304,7 @@ def _counts(folder: Folder, generation: str) -> bool:
 
 
 def _write_arrays(folder: Folder, arrays: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """Write the arrays of one generation; return the descriptions that `read_array` needs."""
+    """Write the arrays of one generation, and return the descriptions that `read_array` needs to read them."""
     known: dict[str, Any] = {}
     with stage("save the model", len(arrays)) as advance, writing(folder.url, "the model"):
         groups = {str(parent) for path in paths.values() for parent in PurePosixPath(path).parents}
@@ -330,7 +330,7 @@ def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr
 
 
 def _discard(folder: Folder, *names: str) -> None:
-    """Remove files that no complete root names; files that cannot be removed are harmless."""
+    """Remove files that do not belong to the current model. Ignore errors, because unused files are harmless."""
     for name in names:
         with suppress(OSError):
             folder.delete_tree(name)

@@ -1,4 +1,4 @@
-"""Result stores: one row per sample (embeddings, scores or labels), written in blocks."""
+"""Result stores, which hold one row of an embedding, of scores or of labels per sample."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ def create_results(
     overwrite: bool = False,
     provenance: Provenance | None = None,
 ) -> ResultWriter:
-    """Create a result store, or resume the one at `path` that was created with the same arguments.
+    """Create a result store, or resume an unfinished store that was created with the same arguments.
 
     Parameters
     ----------
     path : str or path-like
-        Local path or fsspec URL.
+        Local path or fsspec URL of the store.
     n : int
-        Number of rows.
+        Number of samples, each of which has one row.
     columns : int or sequence of str
         Number or names of the columns.
     dtype : dtype, default="float32"
-        A real NumPy type.
+        Boolean, integer or floating-point NumPy type with at most 8 bytes per value.
     kind : str, default="embedding"
-        Content of the rows ("embedding", "scores" or "labels"), also used as the name of the Zarr array.
+        Content of the rows, such as "embedding", "scores" or "labels". The Zarr array has this name.
     attributes : mapping, optional
-        A JSON dictionary that is stored with the rows.
+        JSON dictionary that is stored with the rows.
     block : int, default=1024
-        Rows per block, the unit of writing and resuming.
+        Number of rows per block. Blocks are written and resumed as a whole.
     sample_ids : sequence of str, optional
-        Names of the rows.
+        Names of the samples.
     split : sequence of str, optional
-        Name of the split of every row, such as "test".
+        Name of the split of every sample, such as "train" or "test".
     overwrite : bool, default=False
-        Replace an existing result store at `path`.
+        Whether to replace an existing result store at `path`.
     provenance : Provenance, optional
         Origin of the rows.
 
@@ -68,7 +68,7 @@ def create_results(
     Raises
     ------
     StoreError
-        If `path` holds something else, or a store with another configuration.
+        If `path` holds something else or a store with another configuration, or if another process writes the store.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def create_results(
 
 
 def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
-    """Return the array of rows that a configuration describes."""
+    """Return the Zarr array of a result store with this configuration."""
     shape, kind = (configuration["n"], configuration["columns"]), configuration["kind"]
     dtype = _writer.real_dtype(configuration["dtype"])
     return DenseArray(folder, kind, f"'{kind}'", shape, (configuration["block"], shape[1]), dtype, ("sample", "column"))
@@ -115,14 +115,16 @@ def stored_array(folder: Folder, configuration: dict[str, Any]) -> DenseArray:
 
 @dataclass(frozen=True, eq=False)
 class ResultWriter(_writer.RowWriter):
-    """Writer of a result store; picklable, so that any worker can write any block; `write` is idempotent.
+    """Writer of a result store.
+
+    A pickled writer can write any block on any worker, also repeatedly.
 
     Attributes
     ----------
     array : DenseArray
-        The Zarr array of the rows.
+        Zarr array that holds the rows.
     blocks : Blocks
-        The record of finished blocks.
+        Record of finished blocks.
 
     Examples
     --------
@@ -138,14 +140,14 @@ class ResultWriter(_writer.RowWriter):
     blocks: _writer.Blocks
 
     def write(self, block_index: int, rows: Any) -> None:
-        """Write all rows of one block; raise the errors of `FeatureWriter.write`.
+        """Write all rows of one block, with the same errors as `FeatureWriter.write`.
 
         Parameters
         ----------
         block_index : int
-            Index of the block, from 0.
+            Index of the block, starting at 0.
         rows : array of shape (m, columns)
-            All rows of the block.
+            All m rows of the block.
         """
         self._write(self.array.name, block_index, np.asarray(rows))
 
@@ -155,7 +157,7 @@ class ResultWriter(_writer.RowWriter):
         Returns
         -------
         list of int
-            Indices of the blocks, in order.
+            Indices of the missing blocks in ascending order.
         """
         return [index[0] for _, index in self.blocks.missing()]
 
@@ -166,19 +168,19 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
     Parameters
     ----------
     path : str or path-like
-        Local path or URL.
+        Local path or fsspec URL of the store.
 
     Returns
     -------
     ResultStore
-        The opened store, which is also a row source.
+        Store whose rows are read by slicing.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at `path`.
     StoreError
-        If the store is of another kind, incomplete, damaged, or of a newer version.
+        If the store is damaged, incomplete, of another kind, or of an unsupported version.
 
     Examples
     --------
@@ -195,16 +197,16 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ResultStore(_writer.Stored, ByRows):
-    """A complete result store that is also a row source (shape, dtype, slices of rows).
+    """Complete result store, opened for reading. Slicing the store reads the selected rows.
 
     Attributes
     ----------
     folder : Folder
         Folder of the store.
     root : dict
-        The attributes of its Zarr group.
+        Attributes of the Zarr group of the store.
     rows : DenseView
-        The rows.
+        Rows of the store as a sliceable array.
 
     Examples
     --------
@@ -236,7 +238,7 @@ class ResultStore(_writer.Stored, ByRows):
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the values."""
+        """Data type of the rows."""
         return self.rows.dtype
 
     @property
@@ -246,5 +248,5 @@ class ResultStore(_writer.Stored, ByRows):
 
     @cached_property
     def columns(self) -> list[str] | None:
-        """Names of the columns, or None."""
+        """Names of the columns, or None if the store has no column names."""
         return self._strings("column")

@@ -1,4 +1,4 @@
-"""Files that get their name only when they are complete, and arrays on disk that exist as long as they are used."""
+"""Files that appear under their name only when they are complete, and temporary arrays on disk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import numpy as np
 
 from dmo.stores._folder import beside, writing
 
-_ZEROS = 1 << 20  # bytes
+_ZEROS = 1 << 20  # number of zero bytes that are written at once
 
 
 class _Part(FileIO):
-    """A partial file whose errors name its final path."""
+    """File with a temporary name whose error messages contain its final path."""
 
     def __init__(self, part: str, path: str):
         super().__init__(part, "xb")
@@ -33,7 +33,10 @@ class _Part(FileIO):
 
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a binary file that replaces `path` at the end of the block, or is removed if the block raises."""
+    """Open a binary file for writing that replaces `path` at the end of the `with` block.
+
+    If the block raises an exception, the new file is removed.
+    """
     target, part = Path(path), beside(path)
     with writing(str(path), "the file"):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -50,16 +53,13 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
-    """Create an array of zeros in an unnamed file in `folder`, by default the folder for temporary files.
-
-    Its pages do not count as anonymous memory. Raises OSError if the disk cannot hold the array.
-    """
+    """Create a memory-mapped array of zeros in an unnamed file; raise OSError if the disk is too small."""
     place, dtype = os.fspath(folder or gettempdir()), np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     if not size:
         return np.zeros(shape, dtype)
     with writing(place, f"{size:,} bytes of temporary rows"), TemporaryFile(dir=place) as file:
-        # Reserve the space now: on a full disk, the first write to a page without space ends the process.
+        # Reserve the disk space now. Otherwise, writing to the array on a full disk ends the process with a signal.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:
@@ -72,7 +72,7 @@ def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str
 def rows_on_disk(
     n: int, blocks: Iterable[tuple[slice, Sequence[np.ndarray]]], folder: str | os.PathLike[str] | None = None
 ) -> list[np.ndarray]:
-    """Write several arrays of n rows, which arrive in blocks, to arrays on disk."""
+    """Write blocks of rows, each of which is a slice and the rows of several arrays, to temporary arrays on disk."""
     found: list[np.ndarray] = []
     for where, parts in blocks:
         found = found or [disk_array((n, *part.shape[1:]), part.dtype, folder) for part in parts]

@@ -525,7 +525,7 @@ def test_a_chunk_that_unfolds_beyond_its_declared_size_is_refused(tmp_path, name
     array = zarr.create_array(path, data=X, chunks=(4, 4), compressors=[given], zarr_format=version)
     np.testing.assert_array_equal(open_zarr(path)[:], X)
     (path / array.metadata.encode_chunk_key((1, 0))).write_bytes(codec.encode(bytes(1 << 25)))
-    said = "unfolds to more than the 192 bytes of a chunk"
+    said = "expands to more than the 192 bytes of a chunk"
     tracemalloc.start()
     refuses(path, said, lambda path: open_zarr(path)[:])
     assert tracemalloc.get_traced_memory()[1] < 1 << 23
@@ -547,7 +547,7 @@ def test_chunks_behind_urls_and_in_archives_are_bounded_too(tmp_path, where):
     else:
         fsspec.filesystem("memory").pipe_file("/bomb.zarr/c/1/0", bomb)
     np.testing.assert_array_equal(open_zarr(path)[:4], X[:4])
-    with pytest.raises(DataError, match="c/1/0 unfolds to more than the 192 bytes of a chunk"):
+    with pytest.raises(DataError, match="c/1/0 expands to more than the 192 bytes of a chunk"):
         open_zarr(path)[:]
 
 
@@ -569,7 +569,7 @@ def test_compressed_chunks_in_shards_are_bounded_one_by_one(tmp_path, name, plac
     head += google_crc32c.value(head).to_bytes(4, "little")
     file.write_bytes(head + bomb + data[size:] if place == "start" else bomb + data[:-size] + head)
     tracemalloc.start()
-    refuses(path, "unfolds to more than the 112 bytes of a chunk", lambda path: open_zarr(path)[12:13])
+    refuses(path, "expands to more than the 112 bytes of a chunk", lambda path: open_zarr(path)[12:13])
     assert tracemalloc.get_traced_memory()[1] < 1 << 23
     tracemalloc.stop()
     np.testing.assert_array_equal(open_zarr(path)[16:], X[16:])

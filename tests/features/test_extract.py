@@ -278,7 +278,7 @@ def test_a_store_grows_by_new_images_and_describes_each_once(work, tmp_path, mon
     assert described == []
     assert not store.with_name("f.zarr.grown").exists()
     for change, said in (
-        (lambda: shutil.copy(pics / names[3], pics / names[4]), "has changed since it was described"),
+        (lambda: shutil.copy(pics / names[3], pics / names[4]), "has changed since its features were computed"),
         (lambda: (pics / names[4]).unlink(), f"1 images of .* the first is {names[4]}"),
     ):
         change()
@@ -371,7 +371,7 @@ def test_the_embeddings_of_an_onnx_model_are_one_more_view(work, tmp_path):
         onnx_model(model, operator="GlobalMaxPool")
         embedding._session.cache_clear()
         error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "b.csv", code=2).stderr
-    assert "is not the model that the rows were made with" in error
+    assert "is not the model that computed the features" in error
 
 
 def test_onnx_file_is_opened_only_if_the_user_names_it(work, tmp_path, monkeypatch):
@@ -484,10 +484,13 @@ def test_a_folder_is_annotated_with_the_training_vocabularies_or_not_at_all(work
     changed = {name: features.Vocabulary(v.centers + 1) for name, v in extractor.vocabularies.items()}
     saved_again(work / "m.zarr", tmp_path / "m.zarr", {"images": Extractor(extractor.recipe, changed).parts()})
     error = run("annotate", tmp_path / "m.zarr", work / "pics", tmp_path / "p.csv", code=2).stderr
-    assert "not those it was made with" in error
+    assert "have changed since it was created" in error
     shutil.copytree(work / "f.zarr", tmp_path / "f.zarr")
     Extractor(extractor.recipe, changed).save(str(tmp_path / "f.zarr"))
-    assert "not those it was made with" in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
+    assert (
+        "have changed since it was created"
+        in run("fit", "ridge", tmp_path / "f.zarr", tmp_path / "n.zarr", code=2).stderr
+    )
     assert not (tmp_path / "n.zarr").exists()
     saved_again(work / "m.zarr", tmp_path / "m.zarr", {})
     assert (

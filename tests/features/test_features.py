@@ -361,7 +361,7 @@ def test_models_that_cannot_be_used_are_refused(tmp_path, image):
     model = features.Embedding.open(onnx_model(tmp_path / "m.onnx"))
     onnx_model(tmp_path / "m.onnx", operator="GlobalMaxPool")
     embedding._session.cache_clear()
-    with pytest.raises(ValueError, match="is not the model that the rows were made with"):
+    with pytest.raises(ValueError, match="is not the model that computed the features"):
         model(image)
     with pytest.raises(ValueError, match="no descriptor 'onnx'"):
         features.Recipe.of("onnx")

@@ -332,7 +332,7 @@ def test_a_store_that_another_process_begins_between_the_look_and_the_lock_is_ke
         fill(writer)
         np.testing.assert_array_equal(stores.open_results(path)[:], ROWS)
     else:
-        with pytest.raises(stores.StoreError, match=r"was (begun|made) with columns = 4, now it is 3"):
+        with pytest.raises(stores.StoreError, match=r"was (started|made) with columns = 4, now it is 3"):
             stores.create_results(path, 50, 3, block=10)
         fill(begin(path))
     assert not (path / LOCK).exists()

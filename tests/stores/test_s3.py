@@ -153,7 +153,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
     read = f"from dmo.formats.arrays import open_zarr as o; a = o('{bucket}/other.zarr'); print(a[:20].sum()); a[:]"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
     assert float(done.stdout) == pytest.approx(ROWS[:20].sum(), rel=1e-5)
-    assert "c/1/0 unfolds to more than the 384 bytes of a chunk" in done.stderr
+    assert "c/1/0 expands to more than the 384 bytes of a chunk" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_model_cannot_point_out_of_its_folder(model: Path, where: str, place: 
             attributes["configuration"]["a"]["path"] = place
 
     forge(model, change)
-    with pytest.raises(stores.StoreError, match="points out of the store"):
+    with pytest.raises(stores.StoreError, match="points outside the store"):
         stores.load_model(model)
 
 
@@ -567,7 +567,7 @@ def test_a_row_store_cannot_point_out_of_its_folder(tmp_path: Path) -> None:
     writer.write(0, np.ones((2, 2)))
     writer.finish()
     forge(path, lambda attributes: attributes["configuration"].update(kind="../elsewhere"))
-    with pytest.raises(ValueError, match="points out of the store"):
+    with pytest.raises(ValueError, match="points outside the store"):
         stores.open_results(path)[:]
 
 

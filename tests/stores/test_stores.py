@@ -578,7 +578,7 @@ def test_fingerprints_change_with_values_without_reading_them(store, tmp_path):
 def test_a_changed_configuration_is_rejected_without_overwrite(store, tmp_path):
     assert begin(store, **SAME).missing() == []
     begin(tmp_path / "unfinished", **SAME)
-    sentence = "begun with block = 8, now it is 16; pass the same configuration to resume, or overwrite=True"
+    sentence = "started with block = 8, now it is 16; pass the same configuration to resume, or overwrite=True"
     with pytest.raises(StoreError, match=sentence):
         begin(tmp_path / "unfinished", **SAME | {"block": 16})
     for changes, message in (
@@ -920,9 +920,9 @@ def test_rows_say_whether_other_contents_or_none_were_recorded(tmp_path):
     made("known", a="1")
     made("unknown")
     for contents in ({"a": "2"}, {"a": "1", "b": "1"}):
-        with pytest.raises(StoreError, match=r"was begun from other contents of [ab] than there are now"):
+        with pytest.raises(StoreError, match=r"was started from other contents of [ab] than there are now"):
             made("known", **contents)
-    with pytest.raises(StoreError, match="was begun by a version of dmo that did not record what it read"):
+    with pytest.raises(StoreError, match="was started by a version of dmo that did not record what it read"):
         made("unknown", a="1")
 
 
@@ -1074,5 +1074,5 @@ def test_one_class_per_sample_is_checked_in_sparse_labels(tmp_path):
     Y = np.eye(200, dtype=np.uint8)[np.arange(1000) % 200]
     assert with_labels(tmp_path / "f", Y, class_labels=True).class_labels
     Y[3, :2] = 1
-    with pytest.raises(UserError, match="every sample has one"):
+    with pytest.raises(UserError, match="every sample has exactly one"):
         with_labels(tmp_path / "g", Y, class_labels=True)

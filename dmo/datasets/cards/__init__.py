@@ -1,6 +1,6 @@
-"""Cards of public data sets: TOML files with the expected contents, the sources and the file layout of a data set.
+"""Cards of public data sets, which are TOML files that describe the contents and the files of a data set.
 
-`data/README.md` describes the fields. The cards distributed with dmo are in the folder of this module.
+The folder of this module contains the cards that are distributed with dmo. `data/README.md` describes their fields.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError, existing
 
 CARDS = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
-"""Paths of the cards distributed with dmo, by name."""
+"""Paths of the cards that are distributed with dmo, by name of the data set."""
 ALL = "all"
-"""Key used instead of a split name if the samples have no split."""
+"""Name of the only split if the samples are not divided into splits."""
 Files = str | dict[str, str]
-""""PATH" or "PATH::ARRAY" as in `open_table`, or a mapping with one per split; PATH is a file name of the card."""
+"""Name of a file in the card, optionally followed by "::" and the name of an array, or one such name for each split."""
 
 
 @dataclass(frozen=True)
 class File:
-    """File of a data set: its name in the folder, SHA-256 of the decompressed bytes, description of the source, URL."""
+    """Name, source and checksum of a file of a data set. The checksum is computed after decompression."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -36,11 +36,10 @@ class File:
 
 @dataclass(frozen=True)
 class ViewCard:
-    """View of a data set: its files, expected dimension and data type, and the expected sum of all values (`total`)."""
+    """Description of a view of a data set: its files and its expected dimension, data type and sum of all values."""
 
-    # `order` has the row indices of the files if their rows are in another order than the samples. `match` has the
-    # labels of the rows of the files; the rows of a split are sorted so that these labels equal the labels of the data
-    # set.
+    # If the rows are not in the order of the samples, `order` names an array with the row index of each sample. `match`
+    # names the labels of the rows. The rows of a split are then permuted to match the labels of the data set.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -57,10 +56,10 @@ class ViewCard:
 
 @dataclass(frozen=True)
 class LabelCard:
-    """Labels of a data set: their number, their sum per split, and their `files` or ARFF `columns` (-2: the last two).
+    """Description of the labels of a data set: their number, their sum in each split, and their location."""
 
-    `names` is an array or text file with the label names, or a pattern such as "category {}" that is numbered from 1.
-    """
+    # The labels are in `files` or in columns of ARFF files; for example, `columns` is -2 for the last two columns.
+    # `names` is an array or text file with the label names, or a pattern such as "category {}" that is numbered from 1.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     number: int
@@ -72,7 +71,7 @@ class LabelCard:
 
 @dataclass(frozen=True)
 class Card:
-    """Card of a data set: its description, expected contents and files.
+    """Description of a public data set and of its files.
 
     Parameters
     ----------
@@ -81,17 +80,17 @@ class Card:
     title, license, citation : str
         Title, license, and the publication that users should cite.
     rows : dict of str to int
-        Number of samples per split, in the order of the rows. Without splits, the only key is "all".
+        Number of samples in each split, in the order of the rows. Without splits, the only key is "all".
     labels : LabelCard
-        Labels.
+        Description of the labels.
     views : tuple of ViewCard
-        Views.
+        Descriptions of the views.
     files : tuple of File
-        All files.
+        Files with their sources and checksums.
     ids : str or dict of str to str, default=None
-        Array with the ids of the samples, or one array per split.
+        Name of the array that contains the sample ids, or of one array for each split.
     about : str, default=""
-        Description in Markdown.
+        Text about the data set in Markdown.
 
     Examples
     --------
@@ -118,11 +117,11 @@ class Card:
 
     @property
     def n_samples(self) -> int:
-        """Number of samples in all splits together."""
+        """Total number of samples in all splits."""
         return sum(self.rows.values())
 
     def choose(self, names: Sequence[str] | None) -> list[ViewCard]:
-        """Return the views with the given names.
+        """Return the descriptions of the views with the given names.
 
         Parameters
         ----------
@@ -132,7 +131,7 @@ class Card:
         Returns
         -------
         list of ViewCard
-            Views in the order of `names`.
+            Descriptions of the views in the order of `names`.
 
         Raises
         ------
@@ -149,17 +148,17 @@ class Card:
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:
-        """Return the files that are needed to read the given views, the labels and the names.
+        """Return the files that contain the given views, the labels, the label names and the sample ids.
 
         Parameters
         ----------
         views : sequence of ViewCard
-            Views to read.
+            Descriptions of the views to read.
 
         Returns
         -------
         list of File
-            Files to read.
+            Files that are needed.
 
         Raises
         ------
@@ -177,7 +176,7 @@ class Card:
 
 
 def by_split(files: Any) -> Mapping[str, Any]:
-    """Return the files by split; without splits, the only key is "all"."""
+    """Return the files by name of the split, which is "all" for files without splits."""
     return files if isinstance(files, Mapping) else {ALL: files}
 
 
@@ -187,12 +186,12 @@ def read_card(name: str | os.PathLike[str]) -> Card:
     Parameters
     ----------
     name : str or path-like
-        Key of `CARDS`, or path of a TOML file.
+        Name of a data set in `CARDS`, or path of a TOML file.
 
     Returns
     -------
     Card
-        Contents of the card.
+        Description of the data set.
 
     Raises
     ------
@@ -231,7 +230,7 @@ def read_card(name: str | os.PathLike[str]) -> Card:
 
 
 def _named(table: Any) -> Any:
-    """Convert a TOML table of tables to a list of tables with names; return other values unchanged for validation."""
+    """Convert a TOML table of tables to a list of tables with names."""
     if not isinstance(table, dict):
         return table
     return [{"name": name, **entry} if isinstance(entry, dict) else entry for name, entry in table.items()]
