@@ -298,7 +298,8 @@ OTHERS = {
         stores.features._LABEL_ENTRIES
     """,
     "seconds, numbers of attempts and fractions of time": """
-        cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
+        cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._FRESH cluster.workers._PATIENCE
+        cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
