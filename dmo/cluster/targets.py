@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -316,8 +317,10 @@ def _batch(backend: Backend, security: Any) -> Any:
     jobs = backend.workers or setting("batch.jobs")
 
     async def submit_all() -> None:
-        cluster.scale(jobs=jobs)
-        await cluster._correct_state()  # submit the jobs now, so that a rejection by the queue raises an error
+        # `scale` submits in the background, where Dask logs a rejection by the queue as a traceback.
+        for _ in range(jobs):
+            cluster.worker_spec.update(cluster.new_worker_spec())
+        await cluster._correct_state()
 
     try:
         if which(submit) is None:
@@ -359,8 +362,9 @@ def _submitted(job: Any, backend: Backend) -> Any:
                             "account, cores, memory, walltime or directives"
                         ) from error
                     if time.monotonic() + pause > end:
-                        raise TimeoutError(
-                            f"{submit} accepted no job within {patience:g} s: {said}; run the same command again"
+                        raise OSError(
+                            errno.EAGAIN,
+                            f"{submit} accepted no job within {patience:g} s: {said}; run the same command again later",
                         ) from error
                     log.warning("%s: %s; trying again in %g s", submit, said, pause)
                     await asyncio.sleep(pause)
