@@ -298,7 +298,8 @@ OTHERS = {
         stores.features._LABEL_ENTRIES
     """,
     "seconds, numbers of attempts and fractions of time": """
-        cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._PATIENCE cluster.workers._SENDING
+        cluster.settings._UNLIMITED cluster.workers._AHEAD cluster.workers._FRESH cluster.workers._PATIENCE
+        cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
         cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
@@ -328,7 +329,7 @@ OTHERS = {
         fit.view_neighbors._ZERO methods.landmark_ridge._DIGITS methods.landmark_ridge._WELL
         methods.projector._SINGLE kernels.pairs.NEAR labels.label_kernels.TOLERANCE linalg.cg._LOOK
         linalg.eigen.CUTOFF linalg.eigen._BLOCKS linalg.eigen._COLUMNS linalg.eigen._INDEPENDENT linalg.eigen._MANY
-        linalg.eigen._PATIENCE linalg.eigen._SHARE linalg.pivoted_cholesky._FLOOR
+        linalg.eigen._PATIENCE linalg.eigen.SHARE linalg.pivoted_cholesky._FLOOR
         linalg.pivoted_cholesky._PROPOSALS linalg.factors._CANCELS linalg.linear.LEAST linalg.linear.PROBES
         linalg.linear.TOLERATED linalg.solve.COEFFICIENTS linalg.solve.EXACT linalg.solve.SCORES
         linalg.tall._DEPENDENT linalg.tall._RELIABLE linalg.tall._ROUNDING lowrank.landmarks._LARGEST
@@ -340,7 +341,7 @@ OTHERS = {
         methods.homogeneity_maps._LOST methods.homogeneity_maps._STRAIGHT
         fit.factor_groups._SINGLE fit.factor_groups._TERMS
         methods.kgha._SWEEP_STEPS methods.kgha._SWEEP_RESIDUAL methods.homogeneity._NEAR
-        methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._ROUGHEST
+        methods.homogeneity_maps._CUTOFF methods.homogeneity_maps._MARGIN methods.homogeneity_maps._ROUGHEST
         methods.homogeneity_maps._STEPS methods.landmark_ridge.PASSES
         methods.landmark_ridge._NEAR methods.landmark_ridge._PROBES methods.landmark_ridge._RESTARTS
         methods.landmark_ridge._SINGLE decide.rules._STEPS fit.ridge_solves._ENOUGH fit.ridge_solves._PRODUCTS
@@ -541,7 +542,7 @@ UNFACTORED = {
     "ridge": MultiViewRidge(ridge=0.5, approximation=TILES),
     "ridges": MultiViewRidge(ridge=[[0.1, 0.3, 0.5, 0.7, 0.9]], approximation=TILES),
     "kgha": KGHA(ridge=0.5, solver=Solver(tol=1e-9), approximation=TILES),
-    "als": KGHA(ridge=0.5, solver=Solver(method="als", tol=1e-3)),
+    "als": KGHA(ridge=0.5, solver=Solver(method="als"), approximation=TILES),
 }
 
 

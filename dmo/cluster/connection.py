@@ -241,10 +241,18 @@ def current_client() -> Any:
         client = Client.current()
     except ValueError:
         return None
-    if client.asynchronous or client.status != "running":
+    if client.status != "running":
         return None
     if client not in _admitted:
         address = client.scheduler.address
+        targets.reject_asynchronous(client)
+        try:
+            targets.await_worker(client, setting("queue-timeout"))
+        except TimeoutError as error:
+            raise OSError(
+                f"the default Dask client, {address}, has no workers after {setting('queue-timeout'):g} s; start workers, "
+                "raise dmo.queue-timeout, or work in the client process: dmo.cluster.connect('in-process')"
+            ) from error
         targets.admit(client, address)
         _admitted.add(client)
         log.info(

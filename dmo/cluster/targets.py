@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -42,6 +43,7 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         security = temporary_tls(where)
     address: Any
     if isinstance(where, Client):
+        reject_asynchronous(where)
         stack.enter_context(where.as_current())
         _await_workers(where, backend)
         admit(where, backend.name)
@@ -117,6 +119,27 @@ def admit(client: Any, where: str) -> None:
         client.direct_to_workers = True
 
 
+def reject_asynchronous(client: Any) -> None:
+    """Reject a client whose results must be awaited, which synchronous functions cannot do."""
+    if client.asynchronous:
+        raise UserError(
+            f"the Dask client of {client.scheduler.address} is asynchronous, and dmo needs a synchronous one; create it "
+            "with Client(address), or work in the client process: dmo.cluster.connect('in-process')"
+        )
+
+
+def await_worker(client: Any, patience: float) -> None:
+    """Wait until the cluster has a worker; a small task makes an adaptive cluster start one."""
+    if client.nthreads():
+        return
+    log.warning("waiting up to %g s for a worker of %s", patience, client.scheduler.address)
+    task = client.submit(os.getpid, pure=False)
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    finally:
+        task.cancel()
+
+
 def _reaches_workers(client: Any) -> bool:
     """Check if this process can connect to a worker, which is impossible behind a gateway or a forwarded port."""
     told = client.scheduler_info(n_workers=-1)
@@ -137,7 +160,7 @@ def _await_workers(client: Any, backend: Backend) -> None:
     patience, expected = backend.patience(), backend.expected()
     end = time.monotonic() + patience
     try:
-        client.wait_for_workers(1, timeout=patience)
+        await_worker(client, patience)
     except TimeoutError as error:
         cure = "start them with `dask worker`"
         if backend.kind in BATCH:
@@ -294,8 +317,10 @@ def _batch(backend: Backend, security: Any) -> Any:
     jobs = backend.workers or setting("batch.jobs")
 
     async def submit_all() -> None:
-        cluster.scale(jobs=jobs)
-        await cluster._correct_state()  # submit the jobs now, so that a rejection by the queue raises an error
+        # `scale` submits in the background, where Dask logs a rejection by the queue as a traceback.
+        for _ in range(jobs):
+            cluster.worker_spec.update(cluster.new_worker_spec())
+        await cluster._correct_state()
 
     try:
         if which(submit) is None:
@@ -339,8 +364,9 @@ def _submitted(job: Any, backend: Backend) -> Any:
                             "account, cores, memory, walltime or directives"
                         ) from error
                     if time.monotonic() + pause > end:
-                        raise TimeoutError(
-                            f"{submit} accepted no job within {patience:g} s: {said}; run the same command again"
+                        raise OSError(
+                            errno.EAGAIN,
+                            f"{submit} accepted no job within {patience:g} s: {said}; run the same command again later",
                         ) from error
                     log.warning("%s: %s; trying again in %g s", submit, said, pause)
                     await asyncio.sleep(pause)

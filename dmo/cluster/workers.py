@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from dmo.cluster.connection import MORE_MEMORY, WorkerMemoryError, current_client
+from dmo.cluster.targets import await_worker
 from dmo.errors import amount
 from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
@@ -22,6 +23,8 @@ from dmo.threads import reuse_memory, single_blas
 T = TypeVar("T")
 _PATIENCE = 60.0  # number of seconds to wait for a new worker after all workers were lost
 _SENDING = 120.0  # maximum number of seconds to send data to all workers
+_seen: dict[str, float] = {}  # time at which a client last had a worker
+_FRESH = 2.0  # seconds after which data are sent only if there still is a worker
 _stuck: set[str] = set()  # ids of clients for which a broadcast still waits for a dead worker
 _LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until paused workers are an error
 _AHEAD = 8  # number of tasks per thread that are queued at the scheduler
@@ -49,9 +52,15 @@ def retried(
             forget()
             time.sleep(1.0)  # wait until the scheduler has detected that workers were lost
             try:
-                client.wait_for_workers(1, timeout=_PATIENCE)
+                await_worker(client, _PATIENCE)
             except TimeoutError as late:
                 raise client.sync(_standstill, client) or late from error
+
+
+def worker_threads(client: Any) -> dict[str, int]:
+    """Return the number of threads of each worker; wait for a worker if an adaptive cluster has stopped all of them."""
+    await_worker(client, _PATIENCE)
+    return dict(client.nthreads())
 
 
 def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
@@ -69,6 +78,9 @@ def send(client: Any, data: Any, places: list[str] | None = None) -> Any:
             return await scatter(data, broadcast=broadcast)
         return await asyncio.gather(*(scatter(item, workers=[place]) for item, place in zip(data, places, strict=True)))
 
+    if time.monotonic() - _seen.get(client.id, -np.inf) > _FRESH:
+        await_worker(client, _PATIENCE)
+        _seen[client.id] = time.monotonic()
     broadcast = places is None and client.id not in _stuck
     try:
         return client.sync(sending, broadcast, callback_timeout=_SENDING)

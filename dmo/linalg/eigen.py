@@ -55,7 +55,7 @@ accuracy."""
 _INDEPENDENT = 1e-13
 """Basis vectors whose length in x'Cx is below this fraction of the largest are excluded from a generalized
 projection."""
-_SHARE = 0.25
+SHARE = 0.25
 """Fraction of the tolerance that errors in the images of one block may use."""
 
 
@@ -106,7 +106,7 @@ def block_krylov(
     basis, block = Basis.of(V), V
     history: list[float] = []
     scale, best, since, worst = np.finfo(float).tiny, np.inf, 0, 1.0
-    slack = _Slack(loosen, _SHARE * tol)
+    slack = Slack(loosen, SHARE * tol)
     with stage("eigenpairs (block steps)") as advance:
         while True:
             slack.before(block.shape[1], worst)
@@ -126,7 +126,7 @@ def block_krylov(
             converged = len(values) == k and bool((residuals <= tol).all())
             if slack.errors_of(kept[:, :k]).max(initial=0.0) > tol and len(history) < max_steps:
                 block = orthonormalize(product(basis.V, kept))
-                basis, slack = Basis.of(block), _Slack(loosen, _SHARE * tol, tight=True)
+                basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=True)
                 continue
             # Require a halved residual: fluctuations in the last digits would reset the counter forever.
             best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
@@ -147,7 +147,7 @@ def block_krylov(
     return Eigenpairs(values, fix_signs(np.asarray(ritz / size)), residuals, history, converged)
 
 
-class _Slack:
+class Slack:
     """Error bounds of block images: passes the allowed error to `loosen` before every block and adds up the errors."""
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):

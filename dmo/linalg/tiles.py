@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dmo.blocks import row_blocks
-from dmo.cluster.workers import Broadcast, gathered, grouped, retried, submit_each
+from dmo.cluster.workers import Broadcast, gathered, grouped, retried, submit_each, worker_threads
 from dmo.errors import UserError, amount
 from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
@@ -223,7 +223,7 @@ class Tiles(Operator):
         """Distribute the tiles over the current worker threads, which may change between products."""
         # Redistributed resident tiles are computed again, which takes longer than a product. Redistribute them only for
         # at least 25 % more threads. If workers leave, the others take over their tiles.
-        workers = {} if self.client is None else self.client.nthreads()
+        workers = {} if self.client is None else worker_threads(self.client)
         if self._home is not None and not set(self._home.places) <= set(workers):
             self._home = None
         threads = 0 if self.client is None else max(1, sum(workers.values()))
@@ -364,7 +364,7 @@ class Tiles(Operator):
 
     def _places(self, parts: list[slice]) -> list[str]:
         """Choose a worker for each row part: the one with fewest parts, preferably one whose tiles touch it."""
-        given = dict.fromkeys(self.client.nthreads(), 0)
+        given = dict.fromkeys(worker_threads(self.client), 0)
         holders: list[set[str]] = [set() for _ in parts]
         for place, group in zip(self._near, self.groups, strict=False):
             for at in touched_parts(group, self.source.block, parts):

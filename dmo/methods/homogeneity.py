@@ -43,7 +43,7 @@ from dmo.kernels import parse
 from dmo.kernels.multikernel import MultiKernel, is_product
 from dmo.linalg.eigen import Eigenpairs, fix_signs
 from dmo.linalg.smoothers import LinearSmoother
-from dmo.linalg.solve import COEFFICIENTS, EXACT, SolveMethod
+from dmo.linalg.solve import COEFFICIENTS
 from dmo.lowrank import FeatureMap
 from dmo.methods.base import Estimator
 from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squares, krylov
@@ -176,9 +176,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Return the groups of the exact engine."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The Krylov search requests the accuracy that its eigenpairs need. ALS does not, and needs exact solutions.
-        how: tuple[SolveMethod, float] = ("cg", EXACT) if self._solver.method == "als" else ("auto", COEFFICIENTS)
-        return Groups(engine, kernels, ridges, data, self.center, self.random_state, *how)
+        # The search for eigenpairs requests the accuracy that it needs.
+        return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
         """Return the kernel of each group; by default there is one group per view."""
@@ -222,7 +221,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 start = apply(start)  # With cheap maps, one step less of a wide basis saves more than it costs.
             pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:
-            pairs = alternating_least_squares(apply, problem.n, most, solver.tol, solver.max_iter, seed)
+            plain = solver.method == "plain-als"
+            pairs = alternating_least_squares(apply, problem.n, most, solver.tol, solver.max_iter, seed, plain)
         if not pairs.converged:
             self._warn(
                 f"{solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "

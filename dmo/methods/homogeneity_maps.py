@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from dmo.linalg.eigen import Basis, Eigenpairs, block_krylov, fix_signs
+from dmo.linalg.eigen import SHARE, Basis, Eigenpairs, Slack, block_krylov, fix_signs
 from dmo.linalg.rows import Home, WorkerRows, beside, hstack, lengths, located
 from dmo.linalg.smoothers import LinearSmoother, Smoother
 from dmo.linalg.tall import LinearMap, orthonormalize
@@ -273,41 +273,65 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
     return located(lambda: apply.home(size), search)
 
 
+_MARGIN = 4.0
+"""Factor by which coefficients of a block may exceed those of the block before it."""
+
+
 def alternating_least_squares(
-    apply: LinearMap, n: int, k: int, tol: float = 1e-6, max_iter: int = 300, random_state: int | None = None
+    apply: LinearMap,
+    n: int,
+    k: int,
+    tol: float = 1e-6,
+    max_iter: int = 300,
+    random_state: int | None = None,
+    plain: bool = False,
 ) -> Eigenpairs:
-    """Find X by the iteration of the paper from a random start, until the Ritz residuals are at most `tol`."""
+    """Find X by the iteration of the paper from a random start; with `plain`, without its acceleration."""
     # The paper replaces X by an orthonormal basis of M X, which is orthogonal iteration. With a small balance, the
     # wanted eigenvalues are clustered, and the objective tr(X'M X) stops changing long before X is an eigenspace.
-    # Therefore the iteration stops based on the residual. Each step uses the k best Ritz vectors of the span of X, M X
-    # and the previous X, which contains the step of the paper. The objective never decreases. `history` of the result
-    # contains the objective after each application of M. The images of X and of the previous X are combinations of
-    # known images. Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
+    # Therefore the iteration stops based on the residual. Each accelerated step uses the k best Ritz vectors of the
+    # span of X, its residual and the previous X, which contains the step of the paper. The objective never decreases.
+    # `history` of the result contains the objective after each application of M. The images of X and of the previous X
+    # are combinations of known images. The solves may be as inexact as the residual allows, as in `block_krylov`.
+    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
     noise = np.random.default_rng(random_state).standard_normal((n, k))
     # X and the objectives of the last complete step, from which the search resumes if workers are lost
     kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []
+    loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
     def search(placed: Placed) -> Eigenpairs:
         nonlocal kept
         block, history = orthonormalize(placed(kept[0])), list(kept[1])
-        basis = Basis.of(block)
+        basis, slack, worst = Basis.of(block), Slack(loosen, SHARE * tol), 1.0
         with stage("alternating least squares", max_iter) as advance:
             advance(len(history))
             while True:
+                slack.before(block.shape[1], worst)
                 basis = basis.mapped(block, apply, None)
                 values, vectors = basis.ritz()
                 values, turn = values[:k], vectors[:, :k]
                 X = product(basis.V, turn)
                 rest = product(basis.image, turn) - X * values
                 residuals = lengths(rest) / abs(values[0])
+                # Estimate the coefficients of the next block in the Ritz vectors, which multiply the errors of its image,
+                # by those of this block. They mostly decrease, and the factor covers most exceptions.
+                worst = min(1.0, _MARGIN * np.linalg.norm(turn[-block.shape[1] :], axis=0).max(initial=0.0))
                 history.append(float(values.sum()))
                 advance(1)
                 converged = bool((residuals <= tol).all())
-                if converged or len(history) >= max_iter:
+                inexact = converged and slack.errors_of(turn).max(initial=0.0) > tol
+                if len(history) >= max_iter or (converged and not inexact):
                     break
                 kept = np.asarray(X), list(history)
+                if plain or inexact:
+                    # The step of the paper, or a restart from X whose images are exact enough.
+                    block = orthonormalize(X if inexact else product(basis.image, turn))
+                    basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=inexact)
+                    continue
                 # The first k columns of the basis are the previous X.
-                basis = basis.restarted(np.hstack([turn, np.eye(len(turn), k)]))
+                span = np.hstack([turn, np.eye(len(turn), k)])
+                basis = basis.restarted(span)
+                slack.restarted(np.linalg.qr(span)[0])
                 block = orthonormalize(rest, against=basis.V)
                 if not block.shape[1]:  # The basis is invariant; the residual is floating-point error of the map.
                     converged = True

@@ -107,9 +107,9 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     label_ridge : float or None, default=None
         Ridge c of the labels, above 0. With None, it is `ridge`, or the smallest ridge if views have different ridges, so
         that the space follows the labels at least as closely as any view.
-    solver : Solver or {"krylov", "als"}, default="krylov"
-        Block Krylov started from the labels, or the alternating least squares of the paper with warm-started block
-        conjugate gradients. The defaults are tol=1e-6 and max_iter=200 steps.
+    solver : Solver or {"krylov", "als", "plain-als"}, default="krylov"
+        Block Krylov started from the labels, or accelerated or plain alternating least squares; see `Solver`. The
+        defaults are tol=1e-6 and max_iter=200 steps.
     %(random_state)s
     %(prepare)s
     %(targets)s
@@ -199,7 +199,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     decoder: Decoder = None
     approximation: Engine = "auto"
     label_ridge: float | None = None
-    solver: Solver | Literal["krylov", "als"] = "krylov"
+    solver: Solver | Literal["krylov", "als", "plain-als"] = "krylov"
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
     targets: Targets = "auto"

@@ -40,9 +40,9 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     center : bool, default=True
         Center the kernels by the training means.
     %(approximation)s
-    solver : Solver or {"krylov", "als"}, default="krylov"
-        Block Krylov, or alternating least squares with warm-started block conjugate gradients. The defaults are tol=1e-6
-        and max_iter=200 steps.
+    solver : Solver or {"krylov", "als", "plain-als"}, default="krylov"
+        Block Krylov, or accelerated or plain alternating least squares; see `Solver`. The defaults are tol=1e-6 and
+        max_iter=200 steps.
     %(random_state)s
     %(prepare)s
 
@@ -93,7 +93,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     n_components: int = 2
     center: bool = True
     approximation: Engine = "auto"
-    solver: Solver | Literal["krylov", "als"] = "krylov"
+    solver: Solver | Literal["krylov", "als", "plain-als"] = "krylov"
     random_state: int | None = 0
     prepare: Prepare | Scales = "auto"
 

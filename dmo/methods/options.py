@@ -151,10 +151,10 @@ class Solver(ParameterObject):
 
     Parameters
     ----------
-    method : {"krylov", "als"} or None, default=None
-        "krylov" is a block Krylov iteration started from the labels. "als" is the alternating least squares method of
-        the paper, with warm-started block conjugate gradients; each step selects the best directions in the span of the
-        new and the last two iterates.
+    method : {"krylov", "als", "plain-als"} or None, default=None
+        "krylov" is a block Krylov iteration started from the labels. "plain-als" is the alternating least squares
+        method of the paper (orthogonal iteration), which can need hundreds of steps. "als" accelerates it: each step
+        selects the best directions in the span of the new and the last two iterates.
     tol : float or None, default=None
         Tolerance for the residual of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int or None, default=None
@@ -169,14 +169,14 @@ class Solver(ParameterObject):
     True
     """
 
-    method: Literal["krylov", "als"] | None = None
+    method: Literal["krylov", "als", "plain-als"] | None = None
     tol: float | None = None
     max_iter: int | None = None
 
     _short: ClassVar[str] = "method"
     _flat: ClassVar[Mapping[str, str]] = {"method": "solver"}
     _needs: ClassVar[Mapping[str, Need]] = {
-        "method": optional(one_of("krylov", "als")),
+        "method": optional(one_of("krylov", "als", "plain-als")),
         "tol": optional(POSITIVE),
         "max_iter": optional(COUNT),
     }

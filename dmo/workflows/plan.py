@@ -338,7 +338,7 @@ def _exact_plan(
     reason = _with_useful(reason, useful, sum(threads))
     work += basis_bytes(n) * (held + _MADE) // len(threads)
     if spectral:
-        als = isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method == "als"
+        als = isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method != "krylov"
         widest = 3 * wanted if als else basis_columns(columns, wanted)
         work += 8 * n * _BASES * min(n, widest) // len(threads)
     return Plan("exact", storage, tiles, peak, model, peak, reason, work, graph)

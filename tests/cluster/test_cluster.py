@@ -1,10 +1,12 @@
 """Test connections to the client process, a local cluster, an address and a scheduler file, and their errors."""
 
+import asyncio
 import gc
 import json
 import logging
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from distributed import Client, LocalCluster
 
 from dmo import Exact, MultiViewRidge
 from dmo.cluster import connect, current_client
+from dmo.errors import UserError
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
 
@@ -196,6 +199,30 @@ def test_a_fit_uses_the_programs_own_client_and_says_so_once(
             assert current_client() is None
         assert own.status == "running"
     assert current_client() is None
+
+
+def test_adaptive_cluster_starts_its_first_worker_and_a_worker_after_all_stopped() -> None:
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster, Client(cluster) as own:
+        cluster.adapt(minimum=0, maximum=1, interval="50 ms")
+        tiles = Tiles(ArrayTiles(K, 30), current_client(), dtype=np.float64)
+        np.testing.assert_allclose(tiles @ B, Dense(K) @ B, atol=1e-12)
+        cluster.adapt(minimum=0, maximum=0, interval="50 ms")
+        while own.nthreads():
+            time.sleep(0.05)
+        cluster.adapt(minimum=0, maximum=1, interval="50 ms")
+        np.testing.assert_allclose(tiles @ B, Dense(K) @ B, atol=1e-12)
+
+
+def test_fit_rejects_an_asynchronous_client() -> None:
+    async def fit() -> None:
+        async with Client(processes=False, asynchronous=True, dashboard_address="127.0.0.1:0"):
+            RIDGE.fit(X, Y)
+
+    with pytest.raises(
+        UserError, match=r"the Dask client of inproc://.* is asynchronous, and dmo needs a synchronous one"
+    ):
+        asyncio.run(fit())
 
 
 def test_a_client_that_is_not_the_default_one_is_used_within_its_own_block(client: Any) -> None:

@@ -292,7 +292,7 @@ def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
     assert said == [f"sbatch: {lost}; trying again in {pause} s" for pause in ("0.1", "0.2")]
     put_queue(tmp_path, monkeypatch, f'echo "{lost}" >&2; exit 1; ')
     with (
-        pytest.raises(TimeoutError, match=f"sbatch accepted no job within 0.5 s: {lost}"),
+        pytest.raises(OSError, match=f"sbatch accepted no job within 0.5 s: {lost}"),
         connect("slurm", timeout=0.5),
     ):
         pass

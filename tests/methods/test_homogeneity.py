@@ -89,14 +89,17 @@ def test_krylov_needs_few_steps_and_its_objective_is_that_of_eigh():
     assert abs(model.objective_ - best) <= 1e-8 * best
 
 
+TILES = Exact(storage="resident", precision="float64", block=32)
+
+
 @pytest.mark.parametrize(
-    ("balance", "approximation"),
-    [(0.3, "exact"), (0.01, Exact(storage="resident", precision="float64", block=32))],
-    ids=["memory", "tiles"],
+    ("balance", "approximation", "solver"),
+    [(0.3, "exact", "als"), (0.01, TILES, "als"), (0.3, "exact", Solver("plain-als", max_iter=2000))],
+    ids=["memory", "tiles", "plain"],
 )
-def test_als_stops_on_the_residual_of_the_dense_map(balance, approximation):
+def test_als_stops_on_the_residual_of_the_dense_map(balance, approximation, solver):
     views, Y = two_views(80)
-    model = KGHA(balance=balance, ridge=0.5, n_components=4, approximation=approximation, solver="als")
+    model = KGHA(balance=balance, ridge=0.5, n_components=4, approximation=approximation, solver=solver)
     model.set_params(decoder=Scores(label_sets=False)).fit(views, Y)
     M, X, values = dense_map(views, Y, balance, 0.5, True), model.embedding_, model.eigenvalues_
     assert np.linalg.norm(M @ X - X * values, axis=0).max() <= 1.1e-6 * values[0]
