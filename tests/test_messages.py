@@ -122,27 +122,10 @@ MESSAGES = [
         {"a.h5": b"\x89HDF\r\n\x1a\n"},
     ),
     when(
-        "Pillow is missing",
-        without("PIL", "dmo extract images out.zarr"),
-        "dmo: reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]",
-        {"images/a.png": b""},
-    ),
-    when(
-        "onnxruntime is missing",
-        without("onnxruntime", "dmo extract images out.zarr --onnx net.onnx"),
-        "dmo: embeddings need onnxruntime, which is not installed; run: pip install dmo-learn[onnx]",
-        {"images/a.png": b"", "net.onnx": b""},
-    ),
-    when(
         "pynndescent is missing",
         without("pynndescent", lambda: dmo.graphs.neighbors(X, 3, method="approximate")),
         "neighbors: method='approximate' needs pynndescent; run: pip install dmo-learn[approximate], or "
         "use method='exact'",
-    ),
-    when(
-        "starlette is missing",
-        without("starlette", "dmo serve model.zarr"),
-        "dmo: dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]",
     ),
     when(
         "dask-jobqueue is missing",
