@@ -35,6 +35,11 @@ def free_memory() -> float:
     return _asked(psutil.virtual_memory, int(20 * time.monotonic()))
 
 
+def part_of_free(share: float) -> int:
+    """Return a fraction of the free memory in bytes."""
+    return int(share * free_memory())
+
+
 def fits(nbytes: float, share: float = 1.0) -> bool:
     """Check if data of this size need at most a fraction of the free memory."""
     return nbytes <= share * free_memory()

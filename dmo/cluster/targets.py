@@ -39,8 +39,6 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
 
     security, where, patience = tls(), backend.where, backend.patience()
     starter = STARTERS.get(backend.kind)
-    if security is None and backend.kind in BATCH:
-        security = temporary_tls(where)
     address: Any
     if isinstance(where, Client):
         reject_asynchronous(where)
@@ -274,6 +272,7 @@ _QUEUES = {"slurm": ("SLURMCluster", "sbatch"), "pbs": ("PBSCluster", "qsub"), "
 
 def batch_cluster(backend: Backend, security: Any = None) -> Any:
     """Create the dask-jobqueue cluster of a batch queue, without submitting jobs."""
+    security = security or tls() or temporary_tls(backend.where)
     module = _import("dask_jobqueue", backend.where, "jobqueue")
     names = ("cores", "processes", "memory", "walltime", "queue")
     chosen: dict[str, Any] = {name: setting(f"batch.{name}") for name in names}

@@ -49,7 +49,7 @@ from dmo.fit.ridge_solves import column_gradients, ridge
 from dmo.linalg.linear import Equilibrated, IllConditioned, cholesky_in_place
 from dmo.linalg.tall import LinearMap
 from dmo.lowrank import FeatureMap, LandmarkMap, from_landmarks
-from dmo.memory import free_memory
+from dmo.memory import part_of_free
 from dmo.threads import single_blas
 
 _RESTARTS = 4
@@ -345,7 +345,7 @@ def _on_factor_rows(
 
 def kept_bytes() -> int:
     """Return the maximum size in bytes of kernel values at landmarks cached for the next pass in the client process."""
-    return max(2**30, int(free_memory()) // 4)
+    return max(2**30, part_of_free(0.25))
 
 
 @dataclass(frozen=True)

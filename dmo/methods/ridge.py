@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse
 
 from dmo.blocks import Rows, Subset, row_blocks
 from dmo.cluster import current_client
@@ -321,14 +320,15 @@ class MultiViewRidge(Incremental, SharedFits):
 
     def _learn(self, data: Data) -> LeftOut:
         self._learn_weights(data.views, data.Y)
-        self.approximation_ = self._choose_engine(data.views, data.Y)
+        self.approximation_ = self._choose_engine(data)
         if self.is_exact:
             return self._learn_exact(data.held())
         return self._learn_gradients(data) if self._takes_gradients(data) else self._learn_moments(data)
 
-    def _choose_engine(self, views: Mapping[str, Rows], Y: np.ndarray | scipy.sparse.csr_array) -> Any:
+    def _choose_engine(self, data: Data) -> Any:
+        views, Y = data.views, data.Y
         names = list(views)
-        if not scipy.sparse.issparse(Y):
+        if not data.many:
             return choose_engine(self.approximation, len(Y), len(self._kernels(names)), self.kernel)
         kernels = per_view("kernel", self.kernel, names).values()
         linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
@@ -345,9 +345,9 @@ class MultiViewRidge(Incremental, SharedFits):
     def _learn_moments(self, data: Data) -> LeftOut:
         """Fit from moments: of one pass if all entries count once, otherwise of one pass per regression."""
         views, Y = data.views, data.Y
-        left = _Summed("" if scipy.sparse.issparse(Y) else self._held_out(data))
+        left = _Summed("" if data.many else self._held_out(data))
         with single_blas():
-            if data.complete and not scipy.sparse.issparse(Y):
+            if data.complete and not data.many:
                 folds = FOLDS if self._by_scores.standardize and left.how == "known" else 1
                 maps = fit_maps(self.approximation_, self.kernel, views, self.random_state, self.center)
                 if self._by_target:
@@ -460,7 +460,7 @@ class MultiViewRidge(Incremental, SharedFits):
         names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
-        return not scipy.sparse.issparse(data.Y) and (
+        return not data.many and (
             self._by_gradients(names)
             or (
                 all(chooses_solver(own) for own in engines.values())

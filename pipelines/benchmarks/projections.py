@@ -149,7 +149,7 @@ def show(title: str, found: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game; 0: skip")
-    parser.add_argument("--view", default="gist")
+    parser.add_argument("--views", default="gist", help="view of ESP Game")
     parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--rank", type=int, default=1000)
     parser.add_argument("--clusters", type=int, default=10)
@@ -160,10 +160,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.scale:
         kernel = {
-            method: measure(project, method, asked.scale, asked.view, asked.components, asked.rank, asked.clusters)
+            method: measure(project, method, asked.scale, asked.views, asked.components, asked.rank, asked.clusters)
             for method in KERNEL_METHODS
         }
-        show(f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.view}", kernel)
+        show(f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.views}", kernel)
     with tempfile.TemporaryDirectory() as folder:
         for documents in asked.documents:
             path = str(Path(folder) / f"{documents}.zarr")

@@ -359,6 +359,7 @@ def test_the_memory_and_threads_of_a_worker_are_those_of_one_worker_everywhere(t
     with dask.config.set({"dmo.batch.processes": 4, "dmo.batch.cores": 4}), batch_cluster(given) as cluster:
         script = cluster.job_script()
         assert given.expected() == 12
+    assert "tls://" in script
     for option in ("--nworkers 4", "--nthreads 2", "--memory-limit 3.00GiB"):
         assert option in script
     assert {"#SBATCH --cpus-per-task=8", "#SBATCH --mem=12G"} <= set(script.splitlines())
