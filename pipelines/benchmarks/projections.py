@@ -163,7 +163,9 @@ def main() -> None:
             method: measure(project, method, asked.scale, asked.views, asked.components, asked.rank, asked.clusters)
             for method in KERNEL_METHODS
         }
-        show(f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.views}", kernel)
+        show(
+            f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.views}", kernel
+        )
     with tempfile.TemporaryDirectory() as folder:
         for documents in asked.documents:
             path = str(Path(folder) / f"{documents}.zarr")
