@@ -942,7 +942,7 @@ MESSAGES = [
     ),
     when(
         "more landmarks than samples",
-        lambda: MOPE(n_neighbors=3, n_landmarks=100).fit(X, Y),
+        lambda: MOPE(graph=dmo.Graph(n_neighbors=3), n_landmarks=100).fit(X, Y),
         "MOPE: n_landmarks = 100 of 12 samples; needs a whole number from 1 to 12",
     ),
     when(
@@ -1231,9 +1231,8 @@ MESSAGES = [
     when(
         "evaluate on the training samples",
         "dmo evaluate model.zarr store.zarr",
-        "dmo: model.zarr learned all 12 samples of store.zarr, so no samples remain for an evaluation; "
-        "pass a store with other samples, --split all to evaluate these nevertheless, or dmo evaluate --cv "
-        "4 for models fitted without them",
+        "dmo: model.zarr was trained on all 12 samples of store.zarr, so that none remain for an evaluation; pass a "
+        "store with other samples, --split all to evaluate training samples, or dmo evaluate --cv 4 to cross-validate",
     ),
     when(
         "evaluate without labels",
