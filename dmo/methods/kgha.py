@@ -69,7 +69,7 @@ def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tupl
 
 
 def _class_directions(Y: np.ndarray) -> int:
-    """Return the rank of the label matrix Y (n x L) if each sample has exactly one label, otherwise 0."""
+    """Return the rank of the centered labels Y (n x L) if each sample has exactly one label, otherwise 0."""
     single = ((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all()
     return label_rank(Y) if single else 0
 
@@ -313,9 +313,9 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return replace(problem, labels=labels, start=start, weights=weights, classes=classes, solves_rows=solves_rows)
 
     def _learn_low_rank(self, data: Data) -> Statistics | None:
-        """Fit low-rank kernels; return statistics of the out-of-fold scores if no data are missing."""
+        """Fit low-rank kernels; return statistics of the out-of-fold scores if no data are missing or weighted."""
         n_folds = FOLDS if self._by_scores.standardize and data.complete else 1
-        # For labels in a store, compute the rank from the moments to avoid another pass over the data.
+        # The rank of labels in a store is computed from their moments below.
         stored = isinstance(data.Y, LabelRows) and self.center
         k = 0 if stored else self._count_components(data)
         groups = self._read_rows(data.views, data.Y, data.weights, self._weights(len(data.views)), n_folds)

@@ -177,7 +177,7 @@ class MultiViewRidge(Incremental, SharedFits):
     Attributes
     ----------
     expansions_ : dict of str to Expansion
-        Fitted functions of the views.
+        Fitted functions. The raw scores are the sum of their values.
     view_weights_ : dict of str to float
         Weights of the views, with sum 1; with weights="per-target", their means over the targets.
     target_weights_ : ndarray of shape (L, V)
