@@ -58,88 +58,92 @@ from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
 _SWEEP_STEPS, _SWEEP_RESIDUAL = 4, 3e-3
-"""Blocks of the space that settings of a sweep from moments share, and the residual at which it is large enough."""
+"""Maximum number of Krylov blocks that the candidates of a sweep share, and the residual that they must reach."""
 
 
 def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Average the functions of all views of a low-rank fit; return their coefficients and offset."""
+    """Return the coefficients and the offset of the mean function of all views, for low-rank kernels."""
     views, share = cast(Mapping[str, FactorView], problem.views), 1 / len(problem.views)
     mean = {name: coefficients[name] * share for name in views}
     return mean, np.sum([view.offset(mean[name]) for name, view in views.items()], axis=0)
 
 
 def _class_directions(Y: np.ndarray) -> int:
-    """Count the directions of labels (n x L) that are classes, one a sample; 0 of others."""
+    """Return the rank of the centered labels Y (n x L) if each sample has exactly one label, otherwise 0."""
     single = ((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all()
     return label_rank(Y) if single else 0
 
 
 @parametrized
 class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
-    r"""Kernel generalized homogeneity analysis: one space for many views and many labels, and annotation from it.
+    r"""Kernel generalized homogeneity analysis for multi-view, multi-label data.
 
-    KGHA learns one embedding that all views and the labels share. New samples are embedded by one kernel ridge regression
-    per view, averaged over the views. A linear decoder maps the embedding to label scores.
+    KGHA learns one embedding that all views and the labels share. New samples are embedded by one kernel ridge
+    regression per view, averaged over the views. A linear decoder maps the embedding to label scores.
 
     Parameters
     ----------
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product", combines all
-        views in one kernel exp(-gamma sum_v w_v d_v) of their distances d_v.
+        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product", combines
+        all views in one kernel exp(-gamma sum_v w_v d_v), where view v has the distance d_v and the weight w_v.
     balance : float, default=0.01
-        Weight lambda of each view, above 0. The labels have weight 1. The limit 0 is KGHA-r.
+        Weight lambda of each view relative to the labels, above 0. The paper calls the limit lambda = 0 KGHA-r.
     ridge : float, mapping of view to float, or list, default=0.1
-        Ridge c_j of each view, above 0. The labels use it too, unless `label_ridge` is given.
+        Regularization strength c_j of each view, above 0. The labels use the same ridge unless `label_ridge` is given.
     n_components : int, or float in (0, 1], default=0.8
-        Number of dimensions p, or p as a fraction of the number of labels (1.0 is KGHA-d); at most the rank of the centered
-        labels. With classes (one label per sample), M orders the directions of the labels by class frequency. Therefore
-        the directions on which the functions of the views agree best with the coordinates are selected, in this order:
-        on leave-one-out values of exact kernels, and on fitted values of low-rank kernels.
+        Number of dimensions p of the embedding. A float is a fraction of the number of labels and yields at most the
+        rank of the centered labels; the paper calls the fraction 1.0 KGHA-d. If each sample has exactly one label, the
+        eigenvalues mostly reflect the class frequencies. In this case, KGHA selects the directions that the views
+        predict best. Exact kernels compare leave-one-out predictions, and low-rank kernels compare fitted values.
     center : bool, default=True
-        Center kernels and labels by the training means. The equations of the paper have no centering (False).
+        Whether to center kernels and labels by the training means. The equations of the paper do not center them.
     intercept : bool, default=False
-        Add the label means to the scores.
+        Whether to add the label means to the scores.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Decoder that ranks labels; it is learned from out-of-fold scores of the training samples, which need four additional
-        fits. With None, scores rank the labels, as described in `Scores`. Its `label_sets` need one additional fit on at
-        most 2000 samples, which are read once more; up to 1000 samples, they need four to ten fits on different folds.
+        Decoder that ranks labels. It is learned from out-of-fold scores of the training samples, which need four
+        additional fits. With None, labels are ranked by score; see `Scores`. The option `label_sets` of `Scores` needs
+        one additional fit on at most 2000 samples. For up to 1000 samples, it needs four to ten fits on different folds
+        instead.
     %(approximation)s
     label_ridge : float or None, default=None
-        Ridge c of the labels, above 0. With None, it is `ridge`, or the smallest ridge if views have different ridges, so
-        that the space follows the labels at least as closely as any view.
+        Regularization strength c of the labels, above 0. With None, it is the smallest ridge of the views, so that the
+        embedding follows the labels at least as closely as any view.
     solver : Solver or {"krylov", "als", "plain-als"}, default="krylov"
-        Block Krylov started from the labels, or accelerated or plain alternating least squares; see `Solver`. The
-        defaults are tol=1e-6 and max_iter=200 steps.
+        Eigensolver: block Krylov iteration started from the labels ("krylov"), or accelerated ("als") or plain
+        ("plain-als") alternating least squares. `Solver` also sets the tolerance (default 1e-6) and the maximum number
+        of steps (default 200).
     %(random_state)s
     %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class to float, or None, default=None
-        Factor on the weight of samples by class; "balanced" is inversely proportional to the class frequency. Scores then
-        contain the label means, as with `intercept`. Bandwidths, scales and decoders are learned without class weights.
+        Factor on the weight of the samples of each class. "balanced" uses factors inversely proportional to the class
+        frequencies. With class weights, scores contain the label means, as with `intercept`. Kernel bandwidths, scales
+        and decoders are learned without class weights.
 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, p)
-        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest loading of the
-        labels is positive.
+        Orthonormal coordinates of the training samples; only available after a fit with exact kernels. The sign of each
+        column makes the largest label loading positive.
     eigenvalues_ : ndarray of shape (p,)
-        Eigenvalues of M in descending order; x'Mx for directions x selected by classes, in their order.
+        Eigenvalues of the matrix M (see Notes) in descending order. If each sample has exactly one label, these are the
+        values x'Mx of the selected directions x, in the order of selection.
     objective_ : float
-        Sum of the eigenvalues, which the method maximizes.
+        Objective that the method maximizes, the sum of the eigenvalues.
     objective_history_ : list of float
-        Objective after each step.
+        Objective after each step of the eigensolver.
     n_iter_ : int
-        Number of steps.
+        Number of steps of the eigensolver.
     n_components_ : int
-        Number of dimensions p.
+        Number of dimensions p of the embedding.
     decoder_ : ndarray of shape (p, L)
-        Matrix from coordinates to raw label scores.
+        Matrix that maps the coordinates of a sample to its raw label scores.
     expansions_ : dict of str to Expansion
-        Fitted function of each view.
+        Function of each view that maps new samples to coordinates.
     view_weights_ : dict of str to float
-        Weights w_v of kernel "product", with sum 1.
+        Weights w_v of the views in the kernel "product". They sum to 1.
     rule_ : ScoreRule
-        Function from raw scores to the scores that select labels.
+        Function that converts raw scores to the scores by which labels are selected.
     classes_ : ndarray of shape (L,)
         Classes or label names.
 
@@ -151,8 +155,8 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         M = H \Big[ \lambda \sum_j K_j (K_j + c_j I)^{-1} + K_Y (K_Y + c I)^{-1} \Big] H,
 
     where K_j is the kernel of view j with ridge c_j, K_Y = Y Y' is the kernel of the labels with ridge c, lambda is
-    `balance`, and H centers. With the coefficients alpha_j = (K_j + c_j I)^-1 X, a new sample x has the coordinates and
-    label scores
+    `balance`, and H is the centering matrix. With the coefficients alpha_j = (K_j + c_j I)^-1 X, a new sample x has the
+    coordinates and label scores
 
     .. math::
         \hat x = \tfrac{1}{V} \sum_j K_j(x)\, \alpha_j, \qquad \hat y = \hat x\, (Y' \alpha_Y)^{+}.
@@ -206,22 +210,25 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
-        """Learn the space and its decoder.
+        """Learn the embedding and its decoder.
 
-        The coordinates of a sample do not depend on views that lack the sample, nor on the labels if none of them is known
-        (missing data are passive). If some labels of a sample are unknown, they are imputed by a ridge regression of each
-        label on the samples for which it is known, with the same kernels.
+        A view in which a sample is missing does not affect the coordinates of the sample. Likewise, a sample without
+        any known label is embedded by its views alone. If only some labels of a sample are unknown, they are imputed:
+        for each label, a kernel ridge regression with the same kernels is fitted on the samples for which the label is
+        known.
 
         Parameters
         ----------
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and masked
-            entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, the space is learned from the
-            512 directions (or twice the components) with the largest variance, and no probabilities are learned.
+            Label matrix of 0 and 1, vector of n classes, n lists of labels, or regression targets (see `targets`). NaN,
+            None and masked entries of a matrix are unknown labels. If a sparse matrix has more than 4096 labels, the
+            embedding is learned from the 512 directions of largest variance (or twice the number of components), and no
+            probabilities are learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            Weights of the samples; or weights by view and for "labels", 0 where a view lacks the sample. Probabilities are
-            learned on folds; for up to 1000 samples, weights yield the same probabilities as repeated rows.
+            Sample weights. A mapping contains one array for each view and one for "labels"; the weight is 0 if the
+            sample is missing from the view. Up to 1000 samples, integer weights yield the same probabilities as
+            repeated rows.
 
         Returns
         -------
@@ -231,7 +238,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         Raises
         ------
         UserError
-            For parameters, views or labels that do not fit together.
+            If parameters, views or labels are invalid or inconsistent.
         """
         return self._fit(X, y, sample_weight)
 
@@ -260,7 +267,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         if V is not None:  # The space was learned from directions of very many labels.
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
-        # Scores of training samples depend on their labels through the embedding, so that they are not held out.
+        # The embedding depends on the labels of the training samples, so their scores are not leave-one-out scores.
         return LeftOut(statistics=statistics, maps=maps)
 
     def _complete_labels(self, data: Data) -> Data:
@@ -277,7 +284,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         )
 
     def _learn_exact(self, data: Data) -> Statistics | None:
-        """Learn the space and its decoder; return statistics of leave-one-out scores if they have a closed form."""
+        """Fit exact kernels; return statistics of the leave-one-out scores if these have a closed form."""
         k, problem = self._count_components(data), self._problem(data)
         found = self._learn_space(problem, k)
         assert found.loadings is not None
@@ -290,7 +297,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return mean_and_deviation(problem.left_out(found.X, found.coefficients) @ self.decoder_, often)
 
     def _problem(self, data: Data) -> Problem:
-        """Build the views and labels of the exact engine under their ridges."""
+        """Build the eigenproblem for exact kernels of the views and the linear kernel of the labels."""
         problem = super()._problem(data)
         Y, counts = data.Y.astype(np.float64), data.weights.labels
         alone = Data.of({LABELS: Y}, weights=counts)
@@ -306,9 +313,9 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return replace(problem, labels=labels, start=start, weights=weights, classes=classes, solves_rows=solves_rows)
 
     def _learn_low_rank(self, data: Data) -> Statistics | None:
-        """Learn from factor rows; return statistics of held-out scores if all samples count once."""
+        """Fit low-rank kernels; return statistics of the out-of-fold scores if no data are missing or weighted."""
         n_folds = FOLDS if self._by_scores.standardize and data.complete else 1
-        # The rank of labels in a store is that of their moments.
+        # The rank of labels in a store is computed from their moments below.
         stored = isinstance(data.Y, LabelRows) and self.center
         k = 0 if stored else self._count_components(data)
         groups = self._read_rows(data.views, data.Y, data.weights, self._weights(len(data.views)), n_folds)
@@ -335,7 +342,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return pooled(held) if held else None
 
     def _fit_together(self, moments: Moments, center: bool, models: Sequence[KGHA], k: int) -> Iterator[SharedFit]:
-        """Fit settings of a sweep from moments; settings with equal ridges share a subspace if this is smaller."""
+        """Fit all candidates of a sweep from the same moments; candidates with equal ridges can share a subspace."""
         groups = FactorGroups.of_moments(moments, center)
         names = [name for name in groups.groups if name != LABELS]
         search = SharedKrylov(cast(np.ndarray, groups.label_rows), _SWEEP_STEPS)
@@ -374,16 +381,13 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> HeldOut:
-        """Fit on some rows and embed others; settings that differ in the balance share a block Krylov space.
-
-        new (m, d)
-        """
+        """Fit on `data` and score the rows `new`; candidates that differ only in `balance` share a Krylov space."""
         problem, Y = self._problem(data), data.Y
         assert problem.labels is not None
         kernels, search = self._kernels(list(data.views)).items(), partial(SharedKrylov, Y)
         ridges = self._all_ridges(list(dict(kernels)))
         kept = memory()
-        if kept is not None:  # Keep the search of one fold only, because it refers to the factors of its ridge.
+        if kept is not None:  # Cache a single fold, because the cached object holds large factors.
             names = tuple(kept.name(rows) for rows in (Y, *data.views.values()))
             search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
         k = max(components.values())
@@ -406,7 +410,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return HeldOut(components, data.frequency, self._project(new), found.loadings, loo)
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn the product kernel of the views, for `_kernels`."""
+        """Learn the product kernel that `_kernels` returns."""
         if is_product(self.kernel):
             distances, self.view_weights_ = weighed_views(self._product, views, Y, self.random_state)
             self._kernel_of_all = product_kernel(distances, self.view_weights_, self._product.gamma)
@@ -422,11 +426,11 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         return ridges | {LABELS: self._label_ridge(ridges)}
 
     def _label_ridge(self, ridges: Mapping[str, float]) -> float:
-        """Return the ridge of the labels, or the smallest ridge of the views."""
+        """Return the ridge of the labels, which defaults to the smallest ridge of the views."""
         return min(ridges.values()) if self.label_ridge is None else self.label_ridge
 
     def _count_components(self, data: Data) -> int:
-        """Return the number of components, from the labels of complete samples."""
+        """Return the number of components, computed from the samples with positive label weight."""
         used = data.Y if data.complete else data.Y[:][data.weights.labels > 0]
         return self._components(data.Y.shape[1], label_rank(used), data.n)
 

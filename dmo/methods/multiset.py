@@ -24,10 +24,11 @@ from dmo.parameters import parametrized
 
 @parametrized
 class MultiSetCCA(Incremental, HomogeneityEmbedding):
-    r"""Multiple-set (kernel) canonical correlation analysis: the space on which all views agree best.
+    r"""Multiple-set (kernel) canonical correlation analysis.
 
-    The views are projected to one common space (the MAXVAR criterion). With kernel="linear", this is linear CCA. As the
-    ridge goes to 0, the eigenvalues converge to those of generalized CCA divided by the number of views.
+    MultiSetCCA projects all views to the common space on which they agree best by the MAXVAR criterion. With
+    kernel="linear", this is linear CCA. As the ridge goes to 0, the eigenvalues converge to those of generalized CCA
+    divided by the number of views.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     n_components : int, default=2
         Number of dimensions, less than the number of samples.
     center : bool, default=True
-        Center the kernels by the training means.
+        Whether to center the kernels by the training means.
     %(approximation)s
     solver : Solver or {"krylov", "als", "plain-als"}, default="krylov"
         Block Krylov, or accelerated or plain alternating least squares; see `Solver`. The defaults are tol=1e-6 and
@@ -49,20 +50,20 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     Attributes
     ----------
     embedding_ : ndarray of shape (n, n_components)
-        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest coefficient of the
-        first view is positive.
+        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest coefficient of
+        the first view is positive.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order, from 0 (no agreement) to 1.
     objective_ : float
         Sum of the eigenvalues, which the method maximizes.
     objective_history_ : list of float
-        Objective after each step.
+        Objective after each step of the eigensolver.
     n_iter_ : int
-        Number of steps.
+        Number of steps of the eigensolver.
     n_components_ : int
         Number of dimensions.
     expansions_ : dict of str to Expansion
-        Fitted function of each view.
+        Function of each view that maps new samples to coordinates.
 
     Notes
     -----
@@ -98,7 +99,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Learn the space.
+        """Learn the common space of the views.
 
         Parameters
         ----------

@@ -124,7 +124,7 @@ class _Summed(LeftOut):
 
 @parametrized
 class MultiViewRidge(Incremental, SharedFits):
-    r"""Kernel ridge regression of 0/1 labels on several views; r-KMLR, and r-MLR with kernel="linear".
+    r"""Kernel ridge regression of labels or regression targets on several views.
 
     With kernel="linear", the method is called r-MLR in the KGHA paper, otherwise r-KMLR. Either one kernel combines the
     views, or one regression is fitted per view and their scores are averaged.
@@ -133,58 +133,60 @@ class MultiViewRidge(Incremental, SharedFits):
     ----------
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
         Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product" with the
-        parameters `distances`, `gamma` and `weights`, is exp(-gamma sum_v w_v d_v) with the distances d_v of the views, each
-        divided by its mean over the training samples.
+        parameters `distances`, `gamma` and `weights`, is exp(-gamma sum_v w_v d_v) with the distances d_v of the views,
+        each divided by its mean over the training samples.
     ridge : float, mapping of view to float, or list, default=0.01
-        Ridge c of each view, above 0; one number for a combined kernel. An array of shape (L,) instead of a number is one
-        ridge per label, which requires that all labels and views of all samples are known. Labels with the same ridge share
-        a factorization, and all labels share kernels or moments.
+        Ridge c of each view, above 0; one number for a combined kernel. An array of shape (L,) instead of a number is
+        one ridge per label, which requires that all labels and views of all samples are known. Labels with the same
+        ridge share a factorization, and all labels share kernels or moments.
     combine : {"predictions", "kernels", "product"}, default="predictions"
-        Average the predictions of the views (as in the paper), average their kernels, or use the geometric mean of the
-        kernels.
+        Rule that combines the views: the mean of their predictions (as in the paper), the mean of their kernels, or the
+        geometric mean of their kernels.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment", "per-target"} or None, default=None
         Weights of the views, which are scaled to sum 1; None means equal weights. "tagprop" and "alignment" are learned
-        with `distances`: "tagprop" finds the weights with which the neighbors of the training samples predict their labels
-        best [Guillaumin et al. 2009], "alignment" those with which the sum of distances is best aligned with the labels
-        [Cortes et al. 2012]. "per-target" selects weights for the sum of kernels, and a ridge that replaces `ridge`, for
-        each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et al. 2022]. Exact kernels
-        select by the leave-one-out squared error of at most 1500 samples, and low-rank kernels by generalized
-        cross-validation over all samples. Runs of samples that are neighbors in time are not left out together.
+        with `distances`: "tagprop" finds the weights with which the neighbors of the training samples predict their
+        labels best [Guillaumin et al. 2009], "alignment" those with which the sum of distances is best aligned with the
+        labels [Cortes et al. 2012]. "per-target" selects weights for the sum of kernels, and a ridge that replaces
+        `ridge`, for each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et al.
+        2022]. Exact kernels select by the leave-one-out squared error of at most 1500 samples, and low-rank kernels by
+        generalized cross-validation over all samples. Runs of samples that are neighbors in time are not left out
+        together.
     center : bool, default=True
-        Center kernels and labels by the training means.
+        Whether to center kernels and labels by the training means.
     intercept : bool, default=False
-        Add the label means, which `center` subtracts, to the scores.
+        Whether to add the label means to the scores.
     %(distances)s
     gamma : float, default=2.0
         Factor gamma of kernel "product", above 0. A `ProductKernel` has its own gamma, distances and weights.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Decoder that ranks labels. It is learned from leave-one-out scores of all training samples. Out-of-fold scores are
-        used instead if columns are imputed or scaled, or if kernels of more than 2048 samples are in tiles. With None,
-        scores rank the labels, as described in `Scores`; for its `label_sets`, low-rank kernels read up to 4096 rows again.
+        Decoder that ranks labels. It is learned from leave-one-out scores of all training samples. Out-of-fold scores
+        are used instead if columns are imputed or scaled, or if kernels of more than 2048 samples are in tiles. With
+        None, scores rank the labels, as described in `Scores`; for its `label_sets`, low-rank kernels read up to 4096
+        rows again.
     %(approximation)s
     %(random_state)s
     %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
-        For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the class
-        frequency. For a matrix of labels: factor on the weight of samples for a label that they carry; "balanced" gives
-        samples with the label the same total weight as samples without it. Scores then contain the label means, as with
-        `intercept`. Bandwidths, scales and decoders are learned without class weights.
+        For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the
+        class frequency. For a matrix of labels: factor on the weight of samples for a label that they carry; "balanced"
+        gives samples with the label the same total weight as samples without it. Scores then contain the label means,
+        as with `intercept`. Bandwidths, scales and decoders are learned without class weights.
 
     Attributes
     ----------
     expansions_ : dict of str to Expansion
-        Fitted functions, whose values sum to the raw scores.
+        Fitted functions. The raw scores are the sum of their values.
     view_weights_ : dict of str to float
         Weights of the views, with sum 1; with weights="per-target", their means over the targets.
     target_weights_ : ndarray of shape (L, V)
         Weights of the views for each label or target, with sum 1, if weights="per-target". The ridges are
         `target_ridges_` of shape (L,).
     target_importances_ : ndarray of shape (L, V)
-        Fractions of the variance of the fitted function that each view contributes on the training samples, with sum 1. A
-        view that compensates for others has a negative fraction.
+        Fractions of the variance of the fitted function that each view contributes on the training samples, with sum 1.
+        A view that compensates for others has a negative fraction.
     rule_ : ScoreRule
-        Function from raw scores to the scores that select labels.
+        Function that converts raw scores to the scores by which labels are selected.
     held_out_scores_ : ndarray of shape (n, L)
         Leave-one-out or out-of-fold scores of the training samples, if there is a decoder.
     classes_ : ndarray of shape (L,)
@@ -198,8 +200,8 @@ class MultiViewRidge(Incremental, SharedFits):
 
     .. math:: f(x) = K(x) (K + c I)^{-1} Y,
 
-    where K is the kernel matrix of the training samples, K(x) contains their kernel values with x, c is the ridge, and Y
-    contains the labels.
+    where K is the kernel matrix of the training samples, K(x) contains their kernel values with x, c is the ridge, and
+    Y contains the labels.
 
     References
     ----------
@@ -251,7 +253,7 @@ class MultiViewRidge(Incremental, SharedFits):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
-        """Learn the regressions.
+        """Fit the ridge regressions.
 
         Each label is learned from the samples for which it is known, and each view from the samples that it contains.
 
@@ -259,14 +261,15 @@ class MultiViewRidge(Incremental, SharedFits):
         ----------
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and masked
-            entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, no probabilities are learned.
+            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and
+            masked entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, no probabilities are
+            learned.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            Weights of the samples; or weights by view, 0 where the view lacks the sample. "labels" may have the shape (n, L):
-            an additional factor for each label of a sample, 0 where it is unknown. Landmarks are drawn with equal
-            probability from all samples of positive weight. An integer weight stands for repeated rows, of which a
-            leave-one-out score omits one. A sample with another weight is omitted entirely; scale weights that are not
-            counts to at most 1.
+            Weights of the samples; or weights by view, 0 where the view lacks the sample. "labels" may have the shape
+            (n, L): an additional factor for each label of a sample, 0 where it is unknown. Landmarks are drawn with
+            equal probability from all samples of positive weight. An integer weight stands for repeated rows, of which
+            a leave-one-out score omits one. A sample with another weight is omitted entirely; scale weights that are
+            not counts to at most 1.
 
         Returns
         -------
@@ -683,7 +686,7 @@ class MultiViewRidge(Incremental, SharedFits):
     def _fit_together(
         self, moments: Moments, center: bool, models: Sequence[MultiViewRidge], k: int
     ) -> Iterator[SharedFit]:
-        """Fit settings from moments, for a sweep."""
+        """Fit all candidates of a sweep from the same moments."""
         for j, model in enumerate(models):
             model._learn_by_target(moments)
             yield SharedFit(*model._solve(moments), [(j, None, None)])
@@ -695,10 +698,7 @@ class MultiViewRidge(Incremental, SharedFits):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> HeldOut:
-        """Fit on some rows and score others.
-
-        new (m, d)
-        """
+        """Fit on `data` and score the rows `new`."""
         self._check_label_ridges(data)
         left = self._learn_exact(data, "known" if needs_loo else "")
         loo = left.scores[0] if left.scores else None  # of all rows, because no view lacks one if settings share fits
@@ -711,7 +711,7 @@ class MultiViewRidge(Incremental, SharedFits):
 
     @property
     def intercept_(self) -> np.ndarray:
-        """Scores of a row of zeros."""
+        """Scores of a sample whose features are all 0."""
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
@@ -748,7 +748,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return self.view_weights_[regression] if self.combine == "predictions" and not is_product(self.kernel) else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn the distances and weights of the views, for `_kernels`."""
+        """Learn the distances and weights of the views that `_kernels` uses."""
         given = replace(self._product, weights=None) if self._by_target else self._product
         self._distances, self.view_weights_ = weighed_views(given, views, Y, self.random_state)
 

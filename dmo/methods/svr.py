@@ -145,7 +145,7 @@ class OutputSVR(Annotator):
         """Fit a copy of this estimator for each combination of epsilon and C.
 
         The fits share the kernel, frames and factorizations, and each one starts from the solution of a neighboring
-        combination. They are fastest if C is ascending. Only `fit` learns label sets and probabilities.
+        combination. Pass C in ascending order for the fastest fits. Only `fit` learns label sets and probabilities.
 
         Parameters
         ----------
@@ -395,7 +395,7 @@ class CoupledSVR(OutputSVR):
     support_ : ndarray of int
         Samples with a residual outside the tube in at least one output.
     n_support_ : int
-        Number of these samples.
+        Number of samples in `support_`.
     objective_ : float
         Value of the objective.
     dual_objective_ : float
