@@ -510,14 +510,14 @@ PREFIXES = ("hellinger", "l1", "l2")
 
 
 def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Kernel:
-    """Create a kernel from a name, a dict or a function of two matrices; kernels are returned unchanged.
+    """Create a kernel from a name, a dict or a Python function of two matrices.
 
     Parameters
     ----------
     spec : str, Kernel, dict or callable
-        Function: see `Function`. Dict: see `from_dict`. Names: "rbf", "laplacian", "exponential", "chi2",
-        "intersection", "linear", "polynomial", "cosine" and "precomputed". All names except the last allow a prefix
-        "hellinger-", "l1-" or "l2-", which normalizes the rows: "hellinger-rbf".
+        Description of the kernel. The names are "rbf", "laplacian", "exponential", "chi2", "intersection", "linear",
+        "polynomial", "cosine" and "precomputed". The prefixes "hellinger-", "l1-" and "l2-" normalize the rows, as in
+        "hellinger-rbf". Dicts are described in `from_dict`, functions in `Function`. Kernels are returned unchanged.
 
     Returns
     -------
@@ -527,7 +527,7 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     Raises
     ------
     UserError
-        If the name is unknown (the error suggests a similar one), or names a distance that is not a kernel.
+        If the name is unknown, or is the name of a distance that is not a kernel.
 
     Examples
     --------
@@ -599,12 +599,13 @@ def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
     Parameters
     ----------
     spec : str, Kernel or dict
-        As for `parse`, and "euclidean", also with a prefix that normalizes the rows, such as "l2-euclidean".
+        Any description of a kernel that `parse` accepts, or "euclidean". A prefix normalizes the rows, as in
+        "l2-euclidean".
 
     Returns
     -------
     Kernel
-        The kernel, or `Euclidean`.
+        The kernel, or the distance `Euclidean`.
 
     Examples
     --------
@@ -626,9 +627,9 @@ def rescaled(spec: Any, factor: float) -> Any:
     Parameters
     ----------
     spec : str, Kernel, dict, mapping of view to these, or list
-        See `parse`.
+        Kernel, or kernels of several views, in any form that `parse` accepts.
     factor : float
-        Factor, above 0.
+        Positive factor by which the bandwidth is multiplied.
 
     Returns
     -------
