@@ -297,7 +297,7 @@ def kernel_array(
     X : row source of shape (n, d)
         Rows, which are read block by block.
     Y : row source of shape (m, d) or None, default=None
-        Samples that correspond to the columns of the matrix, and on which the kernel is fitted. To compare new rows with
+        Samples that correspond to the columns of the matrix. The kernel is fitted on Y. To compare new rows with
         training rows, pass the training rows as Y. By default, Y is X.
     block : int, default=2048
         Number of rows and columns of a chunk.

@@ -219,8 +219,8 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
         "l1" scales rows to unit L1 norm, "l2" to unit L2 norm. "hellinger" scales rows to unit L1 norm and computes the
         square root of every entry. With None, rows are not scaled.
     dtype : dtype, default=None
-        Data type of the result. By default, it is float32 for integers of up to 16 bits and floats of up to 32 bits, and
-        float64 otherwise.
+        Data type of the result. By default, it is float32 for integers of up to 16 bits and floats of up to 32 bits,
+        and float64 otherwise.
 
     Returns
     -------
