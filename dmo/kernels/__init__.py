@@ -6,13 +6,13 @@
     K_new = fitted.tile(x, y)                  # m x n
     lazy = kernel_array(kernel, X)             # the same matrix as a dask array, for `dmo.stores.write_kernel`
 
-`parse` accepts only positive semidefinite kernels. `parse_relation` also accepts distances, for relation features.
-Sums, products and positive multiples of kernels are kernels.
+`parse` accepts only positive semidefinite kernels. `parse_relation` also accepts distances, which are used to compute
+relation features. Sums, products and positive multiples of kernels are kernels, too.
 """
 
 import lazy_loader
 
-from dmo.kernels import composite as composite  # defines the classes that + and * of kernels use
+from dmo.kernels import composite as composite  # defines the classes of sums and products of kernels
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # public names: see __init__.pyi
 del lazy_loader

@@ -1,4 +1,4 @@
-"""Base classes of kernels, with the caches that fits of the same rows share."""
+"""Base classes of kernels. Repeated fits of the same rows reuse cached distances."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from dmo.memory import memory
 from dmo.progress import stage
 
 LOG2_E = math.log2(math.e)
-_DOUBLE = 2048  # up to this number of rows, distances that several fits share are float64
-_KEPT = 16  # number of distance matrices that must fit into the cache before one is shared
+_DOUBLE = 2048  # maximum number of rows for which cached distances are stored in float64
+_KEPT = 16  # cache a distance matrix only if the cache has space for this number of them
 P = TypeVar("P")
 """Type of a kernel's prepared rows."""
 
 
 class Kernel(ABC, Generic[P]):
-    """Base class of symmetric positive semidefinite kernels k(x, y) of rows.
+    """Base class of symmetric positive semidefinite kernels k(x, y).
 
-    Kernels are compared and hashed by their parameters. Use a kernel in three steps: `fitted = kernel.fit(X)` replaces
-    rules such as "median" by numbers, `p = fitted.prepare(X)` checks and normalizes rows once, and
-    `fitted.tile(p[i:j], p[k:l])` computes any tile of the Gram matrix. `a + b`, `a * b` and `2.0 * a` are kernels, too.
+    A kernel is used in three steps. First, `fitted = kernel.fit(X)` replaces rules such as "median" by numbers. Then
+    `p = fitted.prepare(X)` checks and normalizes the rows of X. Finally, `fitted.tile(p[i:j], p[k:l])` computes a
+    rectangular part of the Gram matrix. Kernels can be added, multiplied, and multiplied by positive numbers. Two
+    kernels are equal if they have the same class and parameters.
 
     Examples
     --------
@@ -47,11 +48,11 @@ class Kernel(ABC, Generic[P]):
     """
 
     name: ClassVar[str]
-    portable: ClassVar[bool] = False  # whether arrays of other libraries than NumPy are supported
-    pairwise: bool = False  # whether the rows of X are rows of a kernel matrix, whose columns are also samples
-    scalable: bool = True  # whether the columns of X may be scaled: rows may be negative and are not normalized
-    _cached: ClassVar[bool] = False  # whether fits of the same rows share distances inside `remembering`
-    # Sums and products are defined in a module that imports this one, so + and * look up their classes by name here.
+    portable: ClassVar[bool] = False  # whether the kernel supports arrays of libraries other than NumPy
+    pairwise: bool = False  # whether X is a kernel matrix instead of a matrix of features
+    scalable: bool = True  # whether features may be standardized before the kernel is computed
+    _cached: ClassVar[bool] = False  # whether repeated fits of the same rows reuse cached distances
+    # The operators + and * look up the classes of sums and products by name, which avoids a circular import.
     _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -61,166 +62,172 @@ class Kernel(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Replace all rules and parameters that depend on the data by numbers.
+        """Compute the parameters that depend on the data, such as the median distance of the rows.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows. All are used if there are at most 8192 (4096 with sample weights), otherwise a random sample of this
-            size.
+            Training rows. If there are more than 8192 rows, or more than 4096 rows with nonzero sample weight, a random
+            sample of this size is used.
         random_state : int, Generator, RandomState or None, default=None
-            Seed of the sample.
+            Seed for drawing the random sample of rows.
         sample_weight : ndarray of shape (n,) or None, default=None
-            Non-negative sample weights, which act as repetition counts. None: 1 for every row.
+            Non-negative sample weights, which act as repetition counts. By default, all weights are 1.
 
         Returns
         -------
         Kernel
-            The fitted kernel. A bandwidth rule needs a float32 matrix of the distances, at most 268 MB.
+            The fitted kernel. Bandwidth rules compute a float32 matrix of pairwise distances of at most 268 MB.
         """
 
     @abstractmethod
     def prepare(self, X: blocks.Rows, dtype: DTypeLike = np.float32) -> P:
-        """Check and normalize rows once, for use in any number of tiles.
+        """Check and normalize rows, so that `tile` can be called repeatedly.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, read into memory: NumPy, SciPy CSR, dask or Zarr. CSR rows stay sparse unless the kernel subtracts an
-            offset. Kernels of a single formula also accept arrays of other libraries, such as torch or CuPy, and then
-            compute the tiles in that library.
+            NumPy, SciPy CSR, dask or Zarr array, which is read into memory. CSR rows stay sparse unless the kernel
+            subtracts an offset. Named kernels such as `RBF` also accept torch and CuPy arrays, and compute the kernel
+            values with the same library.
         dtype : dtype, default=float32
-            Type of the tiles, float32 or float64.
+            Type of the kernel values, float32 or float64.
 
         Returns
         -------
         prepared rows
-            Prepared rows, which support `len`, slicing and `nbytes`.
+            The checked and normalized rows. The object supports `len`, slicing and `nbytes`.
 
         Raises
         ------
         UserError
-            If an entry is invalid for the kernel (the error names row and column), or if rows are so far from the
-            origin that distances are lost to floating-point error. In the latter case, fit the kernel on dense rows
-            or use float64.
+            If an entry is invalid for the kernel; the error message contains its row and column. Also if the rows are
+            so far from the origin that floating-point error hides their distances. To avoid this error, fit the kernel
+            on dense rows or use float64.
         """
 
     @abstractmethod
     def tile(self, x: P, y: P, out: np.ndarray | None = None) -> np.ndarray:
-        """Compute k(x_i, y_j) of prepared rows; safe to call from several threads.
+        """Compute the kernel values k(x_i, y_j) of all pairs of prepared rows.
 
         Parameters
         ----------
         x : prepared rows
-            The m rows of the tile.
+            The m samples that correspond to the rows of the result.
         y : prepared rows
-            The n columns of the tile.
+            The n samples that correspond to the columns of the result.
         out : ndarray of shape (m, n) or None, default=None
-            C-contiguous array for the result.
+            C-contiguous array to which the result is written. By default, a new array is allocated.
 
         Returns
         -------
         ndarray of shape (m, n)
-            Kernel values.
+            Kernel values. The method can be called from several threads.
 
         Raises
         ------
         UserError
-            If a rule, such as bandwidth="mean", has not been replaced by `fit`, or if x and y were prepared by
-            different kernels, from different numbers of features or in different types.
+            If the kernel has not been fitted and its bandwidth is a rule such as "mean". Also if x and y were prepared
+            by different kernels, or have different numbers of features or data types.
         """
 
     @abstractmethod
     def diagonal(self, x: P) -> np.ndarray:
-        """Compute k(x_i, x_i) exactly for the prepared rows.
+        """Compute the kernel value k(x_i, x_i) of each prepared row with itself.
 
         Parameters
         ----------
         x : prepared rows
-            The m rows.
+            The m prepared rows.
 
         Returns
         -------
         ndarray of shape (m,)
-            Kernel values.
+            Diagonal of the kernel matrix of these rows.
         """
 
     @abstractmethod
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
-        """Compute the kernel matrix of rows in memory and fit the kernel; see `gram_matrix`.
+        """Fit the kernel and compute the kernel matrix of rows in memory.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (n, d)
-            Rows.
+            Training rows.
         dtype : dtype
-            Type of the matrix, float32 or float64.
+            Type of the kernel matrix, float32 or float64.
         random_state : int, Generator, RandomState or None
-            Seed of the sample that determines a bandwidth.
+            Seed for drawing the random sample of rows from which the bandwidth is computed.
 
         Returns
         -------
         matrix : ndarray of shape (n, n)
-            Symmetric matrix with an exact diagonal.
+            Symmetric kernel matrix.
         kernel : Kernel
-            Fitted kernel.
+            The fitted kernel.
+
+        See Also
+        --------
+        gram_matrix : Equivalent function that also accepts kernel names and rows that are not in memory.
         """
 
     def part(self, X: blocks.Rows, where: slice | np.ndarray | None = None) -> blocks.Rows:
-        """Select rows in a form that `prepare` accepts; rows of a kernel matrix are not read.
+        """Select rows of X in a form that `prepare` accepts.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows.
+            Array whose rows are selected.
         where : slice, ndarray of int, or None, default=None
-            Rows to select; None selects all.
+            Slice or indices of the selected rows. By default, all rows are selected.
 
         Returns
         -------
         row source
-            The selected rows, in memory. For kernel matrices, a `Subset` with the row indices.
+            The selected rows in memory. A kernel matrix is not read: the result is X or a `Subset` of its rows.
         """
         if self.pairwise:
             return X if where is None else blocks.Subset(X, np.arange(X.shape[0])[where])
         if self._cached and memory() is not None:
             source, index = (X.source, X.index) if isinstance(X, blocks.Subset) else (X, np.arange(X.shape[0]))
-            # The cache identifies rows by source and index. They are read only on a cache miss.
+            # The cache identifies rows by their source and indices, so that rows are read only if they are not cached.
             return blocks.Subset(source, index if where is None else index[where])
         return blocks.sampled(X, where) if isinstance(where, np.ndarray) else blocks.rows(X, where)
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict that `parse` reads.
+        """Convert the kernel to a JSON-compatible dict, from which `parse` creates an equal kernel.
 
         Returns
         -------
         dict
-            Name and parameters.
+            Name of the kernel and values of its parameters.
         """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, as required by searches in scikit-learn over, say, `kernel__bandwidth`.
+        """Return the parameters of the kernel by name.
+
+        Scikit-learn calls this method to search over parameters such as `kernel__bandwidth`.
 
         Parameters
         ----------
         deep : bool, default=True
-            Ignored.
+            Ignored. The parameter exists for compatibility with scikit-learn.
 
         Returns
         -------
         dict
-            Parameters.
+            Parameter names mapped to their values.
         """
         return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this kernel in place, as required by searches in scikit-learn.
+        """Set parameters of this kernel in place.
 
         Parameters
         ----------
         **params : object
-            New values by name.
+            Parameter names and their new values.
 
         Returns
         -------
@@ -230,7 +237,7 @@ class Kernel(ABC, Generic[P]):
         Raises
         ------
         UserError
-            If a name is unknown or a value is invalid.
+            If a parameter name is unknown or a value is invalid.
 
         Examples
         --------
@@ -244,7 +251,7 @@ class Kernel(ABC, Generic[P]):
                 near = rows.nearest(key, known)
                 raise UserError(f"{self.name}: parameter {key!r} is unknown; known: {', '.join(known) or 'none'}{near}")
         made = replace(cast(Any, self), **params)
-        self.__dict__.clear()  # also remove values that were computed from the old parameters
+        self.__dict__.clear()  # remove cached values that were computed from the old parameters
         self.__dict__.update(made.__dict__)
         return self
 
@@ -272,7 +279,7 @@ class Kernel(ABC, Generic[P]):
     __rmul__ = __mul__
 
     def __call__(self, X: blocks.Rows, Y: blocks.Rows | None = None, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """Compute k of small arrays: n x n for X, or n x m for X and Y. Rules are fitted on X."""
+        """Fit the kernel on X and compute its values for all pairs of rows of X and Y. Y defaults to X."""
         X = rows.read(X, self.name)
         if Y is None:
             return self.gram(X, np.dtype(dtype), None)[0]
@@ -281,16 +288,13 @@ class Kernel(ABC, Generic[P]):
 
 
 class RowKernel(Kernel[Prepared]):
-    """Base class of kernels that depend on one number per pair of rows, such as their distance (see `pairs`).
-
-    `normalize` is described in `normalize_rows`.
-    """
+    """Base class of kernels that are functions of the inner product or distance of two rows."""
 
     normalize: str | None
     pair: ClassVar[str]
     portable: ClassVar[bool] = True
     non_negative: ClassVar[bool] = False
-    _offset: ClassVar[np.ndarray | None] = None  # subtracted from normalized rows
+    _offset: ClassVar[np.ndarray | None] = None  # vector that is subtracted from all normalized rows
 
     def __post_init__(self) -> None:
         if self.normalize not in rows.NORMALIZATIONS:
@@ -308,7 +312,7 @@ class RowKernel(Kernel[Prepared]):
         return self._prepare(X, dtype, None)
 
     def _prepare(self, X: blocks.Rows, dtype: DTypeLike, names: np.ndarray | None) -> Prepared:
-        """Prepare rows; error messages refer to row i as `names[i]`."""
+        """Prepare rows. Error messages show `names[i]` as the index of row i."""
         dtype = np.dtype(dtype)
         if dtype not in (np.float32, np.float64):
             raise TypeError(f"{self.name}: tiles are float32 or float64, got dtype {dtype}; pass one of these")
@@ -334,7 +338,7 @@ class RowKernel(Kernel[Prepared]):
         return K
 
     def _fill(self, x: Prepared, y: Prepared, K: np.ndarray) -> None:
-        """Write the inner products or distances of x and y to K."""
+        """Write the inner products or distances of the rows of x and y to the matrix K."""
         pairs.fill(self.pair, x, y, K)
 
     def gram(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[np.ndarray, Self]:
@@ -345,7 +349,7 @@ class RowKernel(Kernel[Prepared]):
         return K, kernel
 
     def _pairs(self, X: blocks.Rows, dtype: DTypeLike, random_state: RandomState) -> tuple[Prepared, np.ndarray, Self]:
-        """Return prepared rows, the lower triangle of their inner products or distances, and the fitted kernel."""
+        """Return the prepared rows, a matrix whose lower triangle has their distances, and the fitted kernel."""
         index = pairs.sample(X.shape[0], random_state)
         kernel = self._prefit(X, index)
         p = kernel._prepare(X, dtype, None)
@@ -367,13 +371,13 @@ class RowKernel(Kernel[Prepared]):
             raise UserError(f"{self.name}: rows were prepared by another kernel; prepare x and y with this one")
 
     def _prefit(self, X: blocks.Rows, index: np.ndarray | None, names: np.ndarray | None = None) -> Self:
-        """Fit the parameters that do not depend on distances, such as an offset, from rows `index` (None: all)."""
+        """Fit parameters such as the offset, which do not depend on distances. By default, all rows are used."""
         return self
 
     def _resolved(
         self, p: Prepared, K: np.ndarray, index: np.ndarray | None, weights: np.ndarray | None = None
     ) -> Self:
-        """Fit the bandwidth from the inner products or distances in the lower triangle of K."""
+        """Compute the bandwidth from the inner products or distances in the lower triangle of the matrix K."""
         return self
 
     def diagonal(self, x: Prepared) -> np.ndarray:
@@ -385,11 +389,11 @@ class RowKernel(Kernel[Prepared]):
 
 @dataclass(frozen=True)
 class BandwidthKernel(RowKernel):
-    """Base class of kernels exp(-f(distance / width)) with width = scale * bandwidth, such as `RBF` and `Laplacian`."""
+    """Base class of kernels such as `RBF` and `Laplacian`, which decrease with the distance divided by a bandwidth."""
 
-    bandwidth: float | str = "mean"  # number above 0 in units of the distance, or a rule that `fit` resolves
-    normalize: str | None = None  # normalization of the rows, see `normalize_rows`
-    scale: float = 1.0  # factor on the bandwidth, above 0
+    bandwidth: float | str = "mean"  # positive distance, or the name of a rule by which `fit` computes it
+    normalize: str | None = None  # normalization of the rows by `normalize_rows`
+    scale: float = 1.0  # positive factor by which the bandwidth is multiplied
     _cached: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -408,27 +412,27 @@ class BandwidthKernel(RowKernel):
 
     @property
     def width(self) -> float:
-        """Effective bandwidth, scale * bandwidth."""
+        """Effective bandwidth of the kernel, which is the product of `scale` and `bandwidth`."""
         if isinstance(self.bandwidth, str):
             raise UserError(f"{self.name}: bandwidth {self.bandwidth!r} is a rule; call fit first, or pass a number")
         return self.scale * self.bandwidth
 
     def exponents(self, x: Prepared, y: Prepared) -> np.ndarray:
-        """Compute -log2 k(x_i, y_j) of prepared rows.
+        """Compute the negative binary logarithms -log2 k(x_i, y_j) of the kernel values.
 
-        A change of the bandwidth multiplies these exponents by a constant, see `power_of`.
+        A change of the bandwidth multiplies all logarithms by the same constant, which `power_of` computes.
 
         Parameters
         ----------
         x : prepared rows
-            The m rows of the matrix.
+            The m samples that correspond to the rows of the result.
         y : prepared rows
-            The n columns of the matrix.
+            The n samples that correspond to the columns of the result.
 
         Returns
         -------
         ndarray of shape (m, n)
-            Exponents, at least 0.
+            Non-negative exponents e, such that the kernel values are 2^-e.
 
         Examples
         --------
@@ -443,7 +447,7 @@ class BandwidthKernel(RowKernel):
         K = np.empty((len(x), len(y)), x.dtype)
         pairs.fill(self.pair, x, y, K)
         change = self._map()
-        if change.op == loops.GAUSSIAN:  # see `loops._map_row`
+        if change.op == loops.GAUSSIAN:  # K has inner products; `_map_row` computes 2^(a K + norms)
             K *= x.dtype.type(-change.a)
             K -= change.norms(x)[:, None]
             K -= change.norms(y)
@@ -452,17 +456,17 @@ class BandwidthKernel(RowKernel):
         return np.maximum(K, 0.0, out=K)
 
     def power_of(self, other: BandwidthKernel) -> float:
-        """Compute the power p for which this kernel equals `other` to the power p.
+        """Compute the power p for which this kernel is equal to the p-th power of another kernel.
 
         Parameters
         ----------
         other : BandwidthKernel
-            Kernel of the same class with another bandwidth.
+            Kernel of the same class with a different bandwidth.
 
         Returns
         -------
         float
-            The power. It is also the ratio of the kernels' exponents.
+            The power p.
 
         Examples
         --------
@@ -494,7 +498,7 @@ class BandwidthKernel(RowKernel):
         own = memory()
         if own is None:
             return super()._pairs(X, dtype, random_state)
-        # The distances, and a bandwidth rule's result, do not depend on the scale, so leave it out of the key.
+        # Set the scale to 1 in the cache key, because the distances and the fitted bandwidth do not depend on it.
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
         size = float(np.prod(X.shape))
         whole = self._whole(X, X) if isinstance(X, blocks.Subset) else None
@@ -526,18 +530,18 @@ class BandwidthKernel(RowKernel):
         return p
 
     def _fitted(self, X: blocks.Rows, K: np.ndarray, index: np.ndarray | None) -> tuple[Prepared, Self]:
-        """Return prepared rows, and the kernel fitted to their distances in K."""
+        """Return the prepared rows of X, and the kernel fitted to their distances, which the matrix K contains."""
         p = self._prepare(X, K.dtype, None)
         return p, self._resolved(p, K, index)
 
     def _whole(self, x: blocks.Subset, y: blocks.Subset) -> np.ndarray | None:
-        """Select the distances of x and y from the cached matrix of their common source, or None without a matrix."""
+        """Return the distances of x and y from a cached matrix of all distances, or None if it cannot be cached."""
         own, source = memory(), x.source
         n = source.shape[0]
         if own is None or self.pair not in pairs.FEATURE_BY_FEATURE or own.name(source) != own.name(y.source):
             return None
-        # Compute the distances of all rows once: cross-validation folds contain most rows, and a distance depends only
-        # on its two rows. Use float32 for large matrices.
+        # Most rows occur in several cross-validation folds. It is therefore faster to compute the distances of all rows
+        # once than to compute the distances for each fold.
         dtype = np.dtype(np.float64 if n <= _DOUBLE else np.float32)
         if 2 * max(len(x), len(y)) < n or _KEPT * dtype.itemsize * n * n > own.room:
             return None
@@ -570,7 +574,7 @@ class BandwidthKernel(RowKernel):
         return K
 
     def _check_digits(self, p: Prepared) -> None:
-        """Raise an error if floating-point error hides the distances of the rows; the default does nothing."""
+        """Raise an error if floating-point errors exceed the distances of the rows. Subclasses override this method."""
 
     def _needs_fit(self) -> bool:
         return isinstance(self.bandwidth, str)
@@ -587,7 +591,7 @@ class BandwidthKernel(RowKernel):
         return kernel
 
     def _floor(self, p: Prepared) -> float:
-        """Return the distance up to which a bandwidth is floating-point error."""
+        """Return the distance below which a computed bandwidth is indistinguishable from floating-point error."""
         return 1e-6 * float(p.norms.mean()) if scipy.sparse.issparse(p.values) else 0.0
 
     def diagonal(self, x: Prepared) -> np.ndarray:
@@ -599,17 +603,18 @@ class BandwidthKernel(RowKernel):
 
 @dataclass(frozen=True)
 class CenteredKernel(BandwidthKernel):
-    """Base class of kernels of the Euclidean distance, which subtract an offset from dense rows for precision."""
+    """Base class of kernels of the Euclidean distance. They center dense rows to reduce floating-point error."""
 
-    # `fit` sets `offset`, one number per feature, which is subtracted after normalization. It is None for CSR rows,
-    # which stay sparse. A kernel that was fitted on dense rows converts CSR rows to dense ones.
+    # `fit` sets `offset` to approximately the mean of the normalized training rows. If the training rows are a CSR
+    # array, `offset` is None, because centered rows would not be sparse. A kernel that was fitted on dense rows
+    # converts CSR rows to dense rows.
 
     offset: tuple[float, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.offset is not None:
-            # Every copy of the kernel converts the offset. Via an array, this takes a tenth of the time.
+            # Converting the values through a NumPy array is ten times as fast as converting them one by one.
             object.__setattr__(self, "offset", tuple(np.asarray(self.offset, np.float64).tolist()))
 
     def _floor(self, p: Prepared) -> float:
@@ -631,7 +636,7 @@ class CenteredKernel(BandwidthKernel):
 
 
 def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owner: str) -> np.ndarray:
-    """Return `out`, or a new array if it is None; raise an error if the tile does not fit `out`."""
+    """Return the array `out` after checking its shape and type. If `out` is None, allocate a new array."""
     if out is None:
         return np.empty(shape, dtype)
     if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
@@ -640,17 +645,17 @@ def output(out: np.ndarray | None, shape: tuple[int, int], dtype: np.dtype, owne
 
 
 def log_distance(values: np.ndarray) -> np.ndarray:
-    """Compute the distances from the values of a kernel exp(-distance).
+    """Compute the distances d from the values exp(-d) of a kernel.
 
     Parameters
     ----------
     values : ndarray of float32
-        Kernel values. Values above 1 are treated as floating-point error.
+        Kernel values. Values above 1 are treated as 1, because they result from floating-point error.
 
     Returns
     -------
     ndarray of float32
-        -log of the values, at least 0. The distance stays finite if the kernel value has underflowed.
+        Non-negative distances. A kernel value of 0 results in a large finite distance.
 
     Examples
     --------

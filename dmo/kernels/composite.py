@@ -25,12 +25,12 @@ _STRIP = 1024  # rows per block when a kernel is checked for symmetry, or its di
 
 @dataclass(frozen=True)
 class PreparedParts:
-    """Rows prepared for each kernel of a sum or product.
+    """Rows that were prepared for every kernel of a sum or product of kernels.
 
     Parameters
     ----------
     parts : tuple of prepared rows
-        Prepared rows, one entry per kernel.
+        The same rows, prepared by each kernel in turn.
 
     Examples
     --------
@@ -50,29 +50,29 @@ class PreparedParts:
 
     @property
     def dtype(self) -> np.dtype:
-        """Precision of the tiles."""
+        """Data type of the kernel values."""
         return self.parts[0].dtype
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Size of the prepared rows in bytes."""
         return sum(part.nbytes for part in self.parts)
 
 
 @dataclass(frozen=True)
 class PreparedSquare:
-    """Rows of a precomputed kernel; only the entries of a requested tile are read.
+    """Selected rows of a precomputed kernel matrix, which are read only when kernel values are requested.
 
     Parameters
     ----------
     source : array of shape (m, n)
-        Kernel values of m samples with the n training samples.
+        Kernel matrix between m samples and the n training samples.
     index : ndarray of int of shape (k,)
-        Row indices in `source`.
+        Indices of the selected rows in `source`.
     columns : ndarray of int of shape (k,) or None
-        Columns of these rows if they are training samples, None for new samples.
+        Column indices of the selected samples, or None if the samples are not training samples.
     dtype : dtype
-        Precision of the tiles.
+        Data type of the kernel values.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class PreparedSquare:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes, without the kernel."""
+        """Size of the row indices in bytes. The kernel matrix is not included."""
         return self.index.nbytes
 
 
@@ -172,9 +172,9 @@ class Sum(_Composite):
     Parameters
     ----------
     kernels : tuple of Kernel
-        Kernels of the same rows.
+        Kernels that are computed from the same rows.
     weights : tuple of float or None, default=None
-        Weights above 0; None sets all to 1.
+        Positive weight of each kernel. By default, all weights are 1.
 
     Examples
     --------
@@ -197,12 +197,12 @@ class Sum(_Composite):
             raise UserError(f"sum: weights must be positive to keep the kernel positive semidefinite, got {weights}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict that `parse` reads.
+        """Convert the kernel to a JSON-compatible dict, from which `parse` creates an equal kernel.
 
         Returns
         -------
         dict
-            Name and parameters.
+            Name of the kernel and values of its parameters.
         """
         return super().to_dict() | {"weights": list(self.weights or ())}
 
@@ -221,7 +221,7 @@ class Product(_Composite):
     Parameters
     ----------
     kernels : tuple of Kernel
-        Kernels of the same rows.
+        Kernels that are computed from the same rows.
 
     Examples
     --------
@@ -239,12 +239,12 @@ class Product(_Composite):
 
 @dataclass(frozen=True)
 class Precomputed(Kernel[PreparedSquare]):
-    """Kernel matrix that the user computed: X is the n x n kernel of the training rows, or m x n for new rows.
+    """Precomputed kernel matrix, which is passed to estimators instead of features.
 
-    Rows of a square matrix, and subsets of them (`dmo.blocks.Subset`), are training rows. `tile(x, y)` reads the rows
-    x in the columns of the training rows y. From a kernel in tiles or chunks (dask, Zarr, `KernelStore`), it reads
-    nothing else. The matrix is not checked for being positive semidefinite. For example, exp(-d^2) of L1 or
-    chi-square distances d is not positive semidefinite.
+    The kernel matrix has shape (n, n) for n training samples, and shape (m, n) for m new samples. It may be stored in
+    dask, Zarr or a `KernelStore`; `tile` then reads only the requested entries. The matrix must be positive
+    semidefinite, which is not checked. For example, exp(-d^2) is not positive semidefinite for L1 or chi-square
+    distances d.
 
     Examples
     --------
@@ -261,12 +261,12 @@ class Precomputed(Kernel[PreparedSquare]):
     scalable = False
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Check that the training kernel is square.
+        """Check that the kernel matrix of the training samples is square.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Training kernel; only its shape is used.
+            Kernel matrix of the training samples, of which only the shape is used.
         random_state : int, Generator, RandomState or None, default=None
             Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
@@ -372,8 +372,8 @@ class Function(Kernel[Prepared]):
     Parameters
     ----------
     function : callable
-        Function of rows (m, d) and (n, d). It receives NumPy arrays or SciPy CSR arrays, in the precision of the fit.
-        It must be symmetric and positive semidefinite.
+        Function of two matrices of shapes (m, d) and (n, d), which are NumPy or SciPy CSR arrays. The kernel must be
+        symmetric and positive semidefinite.
 
     Examples
     --------
@@ -389,12 +389,12 @@ class Function(Kernel[Prepared]):
     name = "function"
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Test the function on the first 16 rows: its values must be finite and symmetric.
+        """Check that the function returns finite and symmetric values for the first 16 rows.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows; only the first 16 are used.
+            Training rows, of which only the first 16 are used.
         random_state : int, Generator, RandomState or None, default=None
             Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
@@ -510,14 +510,14 @@ PREFIXES = ("hellinger", "l1", "l2")
 
 
 def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Kernel:
-    """Create a kernel from a name, a dict or a function of two matrices; kernels are returned unchanged.
+    """Create a kernel from a name, a dict or a Python function of two matrices.
 
     Parameters
     ----------
     spec : str, Kernel, dict or callable
-        Function: see `Function`. Dict: see `from_dict`. Names: "rbf", "laplacian", "exponential", "chi2",
-        "intersection", "linear", "polynomial", "cosine" and "precomputed". All names except the last allow a prefix
-        "hellinger-", "l1-" or "l2-", which normalizes the rows: "hellinger-rbf".
+        Description of the kernel. The names are "rbf", "laplacian", "exponential", "chi2", "intersection", "linear",
+        "polynomial", "cosine" and "precomputed". The prefixes "hellinger-", "l1-" and "l2-" normalize the rows, as in
+        "hellinger-rbf". Dicts are described in `from_dict`, functions in `Function`. Kernels are returned unchanged.
 
     Returns
     -------
@@ -527,7 +527,7 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     Raises
     ------
     UserError
-        If the name is unknown (the error suggests a similar one), or names a distance that is not a kernel.
+        If the name is unknown, or is the name of a distance that is not a kernel.
 
     Examples
     --------
@@ -599,12 +599,13 @@ def parse_relation(spec: str | Kernel | dict[str, Any]) -> Kernel:
     Parameters
     ----------
     spec : str, Kernel or dict
-        As for `parse`, and "euclidean", also with a prefix that normalizes the rows, such as "l2-euclidean".
+        Any description of a kernel that `parse` accepts, or "euclidean". A prefix normalizes the rows, as in
+        "l2-euclidean".
 
     Returns
     -------
     Kernel
-        The kernel, or `Euclidean`.
+        The kernel, or the distance `Euclidean`.
 
     Examples
     --------
@@ -626,9 +627,9 @@ def rescaled(spec: Any, factor: float) -> Any:
     Parameters
     ----------
     spec : str, Kernel, dict, mapping of view to these, or list
-        See `parse`.
+        Kernel, or kernels of several views, in any form that `parse` accepts.
     factor : float
-        Factor, above 0.
+        Positive factor by which the bandwidth is multiplied.
 
     Returns
     -------

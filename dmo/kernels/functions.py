@@ -1,4 +1,4 @@
-"""Named kernels, each defined by one formula of two rows."""
+"""Kernels of feature vectors, such as the Gaussian, chi-square and polynomial kernels."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class RBF(CenteredKernel):
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
-        mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
+        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
-        Factor on the bandwidth, above 0.
+        Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Offset that is subtracted from normalized dense rows. It preserves float32 precision if the rows are far from
-        the origin. `fit` sets it.
+        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        the origin. By default, `fit` computes the offset from the training rows.
 
     Examples
     --------
@@ -68,15 +68,15 @@ class Exponential(CenteredKernel):
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
-        mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
+        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
-        Factor on the bandwidth, above 0.
+        Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Offset that is subtracted from normalized dense rows. It preserves float32 precision if the rows are far from
-        the origin. `fit` sets it.
+        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        the origin. By default, `fit` computes the offset from the training rows.
 
     Examples
     --------
@@ -97,12 +97,12 @@ class Laplacian(BandwidthKernel):
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
-        mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
+        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
-        Factor on the bandwidth, above 0.
+        Positive factor by which the bandwidth is multiplied.
 
     Examples
     --------
@@ -120,17 +120,17 @@ class Laplacian(BandwidthKernel):
 class ChiSquare(BandwidthKernel):
     """Chi-square kernel exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows.
 
-    b = scale * bandwidth. This kernel is positive definite, unlike exp(-chi2^2 / (2 b^2)).
+    The bandwidth is b = scale * bandwidth. In contrast to exp(-chi2^2 / (2 b^2)), this kernel is positive definite.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        A number above 0 in units of the distance, or a rule: the mean or median distance of all pairs i != j, or the
-        mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
+        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
-        Factor on the bandwidth, above 0.
+        Positive factor by which the bandwidth is multiplied.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class Intersection(RowKernel):
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
 
     References
     ----------
@@ -179,7 +179,7 @@ class Linear(RowKernel):
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
 
     Examples
     --------
@@ -196,14 +196,14 @@ class Linear(RowKernel):
 
 @dataclass(frozen=True)
 class Euclidean(RowKernel):
-    """Euclidean distance |x - y|, for relation features only, because it is not a kernel.
+    """Euclidean distance |x - y|, which is not a kernel and is used only to compute relation features.
 
-    Relation features are the distances of a sample to seed samples.
+    The relation features of a sample are its distances to a set of seed samples.
 
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
 
     References
     ----------
@@ -227,12 +227,12 @@ class Euclidean(RowKernel):
 
 @dataclass(frozen=True)
 class Cosine(RowKernel):
-    """Cosine similarity x'y / (|x| |y|), which is 0 for rows of zeros.
+    """Cosine similarity x'y / (|x| |y|), defined as 0 if x or y is zero.
 
     Parameters
     ----------
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
 
     Examples
     --------
@@ -268,13 +268,13 @@ class Polynomial(RowKernel):
     Parameters
     ----------
     degree : int, default=3
-        Degree, at least 1.
+        Degree of the polynomial, at least 1.
     gamma : float or None, default=None
-        Factor on x'y, above 0. None: `fit` sets it to 1 / number of features.
+        Positive factor on the inner product x'y. By default, `fit` sets it to 1 / number of features.
     coef0 : float, default=1.0
-        Constant term, at least 0. With a negative term, the kernel would not be positive semidefinite.
+        Constant term, at least 0. With a negative constant, the kernel may not be positive semidefinite.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
-        Normalization of the rows, see `normalize_rows`.
+        Normalization of the rows by `normalize_rows` before the kernel is computed.
 
     Examples
     --------
@@ -301,12 +301,12 @@ class Polynomial(RowKernel):
             raise UserError(f"polynomial: coef0 must be a number >= 0, got {self.coef0!r}")
 
     def fit(self, X: blocks.Rows, random_state: RandomState = None, sample_weight: np.ndarray | None = None) -> Self:
-        """Set `gamma` from the number of features if it is None.
+        """Set `gamma` to 1 / number of features if `gamma` is None.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows; only their number of features is used.
+            Training rows, of which only the number of features is used.
         random_state : int, Generator, RandomState or None, default=None
             Ignored.
         sample_weight : ndarray of shape (n,) or None, default=None
@@ -337,6 +337,6 @@ class Polynomial(RowKernel):
 KERNELS: dict[str, type] = {
     kernel.name: kernel for kernel in (RBF, Laplacian, Exponential, ChiSquare, Intersection, Linear, Polynomial, Cosine)
 }
-"""Kernels of rows, by name."""
+"""Kernel classes by the names that `parse` accepts."""
 DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
-"""Distances that are not positive semidefinite, for relation features only."""
+"""Distance classes by name. Distances are not kernels and are used only for relation features."""

@@ -36,14 +36,14 @@ class ProductKernel(ParameterObject):
     Parameters
     ----------
     distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        "l1" and "chi2" compare histograms (rows scaled to sum 1), "l2" is the Euclidean distance. "auto" selects "chi2"
-        for views that the feature store marks as histograms and "l2" for others. Views that a mapping omits
-        use "auto".
+        Distance of each view. "l1" and "chi2" compare histograms, whose rows are scaled to sum to 1. "l2" is the
+        Euclidean distance. "auto" selects "chi2" for views that the feature store marks as histograms, and "l2" for
+        all other views. Views that are missing from a mapping use "auto".
     gamma : float, default=2.0
-        Factor on the distances, above 0.
+        Positive factor on the weighted sum of distances.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        Weights w_v, scaled to sum 1. None: equal weights. "tagprop" and "alignment" are learned as in
-        `MultiViewRidge`.
+        Weights w_v of the views, which are scaled to sum to 1. By default, all weights are equal. "tagprop" and
+        "alignment" learn the weights as in `MultiViewRidge`.
 
     Notes
     -----
@@ -51,7 +51,7 @@ class ProductKernel(ParameterObject):
 
     .. math:: k(x, z) = \exp\Big(-\gamma \sum_v w_v\, d_v(x_v, z_v)\Big),
 
-    where d_v is the distance in view v divided by its mean over the training samples, and w_v is the weight of the view.
+    where d_v is the normalized distance and w_v is the weight of view v.
 
     Examples
     --------
@@ -238,26 +238,28 @@ def gram_matrix(
 ) -> tuple[np.ndarray, Kernel]:
     """Compute the kernel matrix of all pairs of rows and fit the kernel.
 
-    Distances below the diagonal are computed once. A bandwidth rule uses them, then the kernel values replace them.
-    Memory: n^2 entries and the prepared rows; with "median", also the distances of the sampled pairs.
+    The distance of each pair of rows is computed only once, for both the bandwidth and the kernel values. The function
+    needs memory for the prepared rows and n^2 matrix entries. The rule "median" additionally needs memory for the
+    distances from which the median is computed.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
-        Kernel, see `parse`.
+        Kernel, or any description of a kernel that `parse` accepts.
     X : row source of shape (n, d)
-        Rows, read into memory.
+        Training rows, which are read into memory.
     dtype : dtype, default=float32
-        Type of the matrix, float32 or float64.
+        Data type of the kernel matrix, float32 or float64.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the sample of rows that determines a bandwidth if n > 8192.
+        Seed for drawing the random sample of rows from which the bandwidth is computed if n > 8192.
     n_threads : int or None, default=None
-        Number of threads of the compiled loops. None: as many as BLAS uses. Matrix products always use BLAS threads.
+        Number of threads of the compiled loops. By default, the loops use as many threads as BLAS. Matrix products
+        always use the threads of BLAS.
 
     Returns
     -------
     matrix : ndarray of shape (n, n)
-        Exactly symmetric matrix with an exact diagonal.
+        Symmetric kernel matrix.
     kernel : Kernel
         Fitted kernel.
 
@@ -285,24 +287,24 @@ def kernel_array(
 ) -> da.Array:
     """Return the kernel matrix of all pairs of rows as a lazy dask array.
 
-    One task prepares a block of rows, another computes a tile. Tiles above the diagonal are transposes of those
-    below. Only a bandwidth rule is resolved immediately, from at most 8192 rows.
+    The kernel matrix is computed in square chunks, and chunks above the diagonal are transposes of the chunks below.
+    If the bandwidth is a rule, it is computed immediately from at most 8192 rows.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
-        Kernel, see `parse`.
+        Kernel, or any description of a kernel that `parse` accepts.
     X : row source of shape (n, d)
-        Rows, read block by block.
+        Rows, which are read block by block.
     Y : row source of shape (m, d) or None, default=None
-        Rows of the columns, such as the training rows for new rows X. A bandwidth rule is resolved from them. None:
-        X.
+        Samples that correspond to the columns of the matrix. The kernel is fitted on Y. To compare new rows with
+        training rows, pass the training rows as Y. By default, Y is X.
     block : int, default=2048
-        Number of rows and columns of a tile.
+        Number of rows and columns of a chunk.
     dtype : dtype, default=float32
-        Type of the matrix, float32 or float64.
+        Data type of the kernel matrix, float32 or float64.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the sample of rows that determines a bandwidth if there are more than 8192 rows.
+        Seed for drawing the random sample of rows from which the bandwidth is computed if there are more than 8192.
 
     Returns
     -------

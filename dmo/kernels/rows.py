@@ -32,11 +32,11 @@ class Prepared:
     values : ndarray, csr_array, or array of another library, of shape (n, d)
         Normalized rows.
     norms : ndarray, or array of that library, of shape (n,), float64
-        Squared lengths or sums of absolute values.
+        Squared L2 norm or L1 norm of each row, depending on the kernel.
     origin : int
-        Checksum of the kernel's preparation, to detect rows that another kernel prepared.
+        Checksum of the normalization and offset of the kernel. It detects rows that another kernel prepared.
     part_of : Subset or None, default=None
-        Source and indices of these rows, so that searches can reuse distances of all rows of the source.
+        Source and indices of the rows, by which hyperparameter searches identify cached distances.
 
     Examples
     --------
@@ -61,17 +61,17 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and features."""
+        """Numbers of rows and features."""
         return self.values.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """Precision of the tiles."""
+        """Data type of the kernel values."""
         return self.values.dtype
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Size of the prepared rows in bytes."""
         return blocks.byte_count(self.values) + self.norms.nbytes
 
 
@@ -209,18 +209,18 @@ def _ready_sparse(
 
 
 def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = None) -> Matrix:
-    """Scale rows to an L1 or L2 norm of 1; rows of zeros stay zero.
+    """Scale every row to unit L1 or L2 norm. Rows of zeros are not changed.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Rows, read into memory. CSR rows stay sparse.
+        Matrix of rows, which is read into memory. CSR arrays stay sparse.
     how : {"l1", "l2", "hellinger"} or None
-        "l1" scales the sum of absolute values to 1, "l2" the length. "hellinger" is the square root of "l1" rows. None
-        does not scale.
+        "l1" scales rows to unit L1 norm, "l2" to unit L2 norm. "hellinger" scales rows to unit L1 norm and computes the
+        square root of every entry. With None, rows are not scaled.
     dtype : dtype, default=None
-        Type of the result. None: float32 if it represents all values of X's type (integers of up to 16 bits, half and
-        single precision), otherwise float64.
+        Data type of the result. By default, it is float32 for integers of up to 16 bits and floats of up to 32 bits,
+        and float64 otherwise.
 
     Returns
     -------
@@ -230,7 +230,7 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
     Raises
     ------
     UserError
-        For an unknown `how`, NaN or infinite entries, or negative entries with "hellinger".
+        If `how` is unknown, if X has NaN or infinite entries, or if X has negative entries and `how` is "hellinger".
 
     Examples
     --------
