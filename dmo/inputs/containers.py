@@ -26,20 +26,19 @@ RowKey: TypeAlias = slice | int | Sequence[int] | Sequence[bool] | np.ndarray
 
 
 class Views:
-    """Container of several views that can be passed as one X to tools which split samples.
+    """Container that passes several views as one X to tools such as `GridSearchCV`.
 
-    Rows are selected by slices, indices or a mask, as in scikit-learn; data outside memory are not read for this. When
-    converted to a NumPy array, as some tools do, the columns of the views are concatenated. Fitted estimators accept
-    this array as well.
+    Indexing with a slice, row indices or a mask selects the same samples in every view, without reading data outside
+    memory. Conversion to a NumPy array concatenates the columns of the views. Fitted estimators also accept this array.
 
     Parameters
     ----------
     data : mapping of view to rows, list of rows, FeatureStore, xarray Dataset, DataFrame, or one array
-        Views of n samples each. In a Dataset, every numeric variable of shape (samples, features) is a view. The
-        columns of a DataFrame have two levels (view, feature). With `views`, one array or DataFrame. The rows of tables
-        are ordered by the index of the first table.
+        Views of the same n samples. In a Dataset, every numeric variable of shape (samples, features) is a view, except
+        a variable named "labels". The columns of a DataFrame must have two levels (view, feature). If `views` is given,
+        `data` must be one array or DataFrame. If tables have matching indices, rows follow the index of the first table.
     views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of each view, if `data` is one array or DataFrame.
+        Columns that form each view, if `data` is one array or DataFrame.
 
     Examples
     --------
@@ -57,7 +56,7 @@ class Views:
     """
 
     ndim = 2
-    __iter__ = None  # iteration would be ambiguous: `len` counts rows, but keys are names of views
+    __iter__ = None  # Iteration would be ambiguous, because `len` counts rows but the keys are view names.
 
     def __init__(self, data: Inputs, views: Mapping[str, Columns] | None = None):
         found = split_columns(data, views) if views is not None else as_views(data)
@@ -74,7 +73,7 @@ class Views:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of samples, and total number of columns of all views."""
+        """Number of samples and total number of columns of all views."""
         views = self._views.values()
         return int(next(iter(views)).shape[0]), sum(int(view.shape[1]) for view in views)
 
@@ -87,7 +86,7 @@ class Views:
         Returns
         -------
         list of str
-            Names.
+            Names of the views.
         """
         return list(self._views)
 
@@ -102,7 +101,7 @@ class Views:
         return list(self._views.items())
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a view by its name, or selected rows of all views as Views."""
+        """Return the view with a given name, or a `Views` object with selected rows of all views."""
         if isinstance(key, str):
             if key not in self._views:
                 raise KeyError(f"view {key!r} is unknown; the views are {list(self._views)}")
@@ -152,17 +151,17 @@ Inputs: TypeAlias = (
     | Mapping[Any, RowSource | Sparse | None]
     | Sequence[RowSource | Sparse]
 )
-"""Type of X: one array or DataFrame, a mapping of views (or an xarray Dataset or feature store), or a list of views."""
+"""Type of X: one array or DataFrame, a mapping or list of views, an xarray Dataset, or a feature store."""
 Outputs: TypeAlias = ArrayLike | RowSource | Sparse | Sequence[Collection[Hashable]]
-"""Type of y: labels of 0 and 1, classes, numbers, or lists or sets of labels."""
+"""Type of y: a label matrix of 0 and 1, classes, regression targets, or a list of label sets."""
 RowWeights: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | None
-"""Type of sample_weight: one number per sample, or a mapping from view to such numbers."""
+"""Type of sample_weight: one weight per sample, or a mapping from view name to one weight per sample."""
 ClassWeight = Literal["balanced"] | dict[Any, float] | None
 """Type of class_weight."""
 
 
 def given_views(X: Any) -> dict[str, Any] | None:
-    """Return several views as a mapping, as they were passed, or None if X is one view."""
+    """Return the views of X by name without converting them, or None if X is a single view."""
     if isinstance(X, np.ndarray):
         return None
     if isinstance(X, Views):
@@ -171,7 +170,7 @@ def given_views(X: Any) -> dict[str, Any] | None:
         return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
     if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
         return dict(X.views)
-    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # a DOK matrix is both
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # A SciPy DOK matrix is also a Mapping.
         return {str(key): view for key, view in X.items()}
     if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
         return {f"view{i}": view for i, view in enumerate(X)}
@@ -181,10 +180,10 @@ def given_views(X: Any) -> dict[str, Any] | None:
 
 
 def as_views(X: Inputs) -> dict[str, Any] | None:
-    """Return several views as a mapping of unread rows ordered as the first table, or None if X is one view."""
+    """Return the views of X by name, with rows in the order of the first table, or None if X is a single view."""
     found = given_views(X)
     if found is not None:
-        # Look up the index first: conversion to pandas adds an index to tables that have none.
+        # Look up the index first, because conversion to pandas adds an index to tables without one.
         labels = row_labels(X)
         return {name: plain(_ordered(view, f"view {name!r}", labels)) for name, view in found.items()}
     return None if (table := as_frame(X)) is None else _of_table(table)
@@ -192,35 +191,35 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Row labels of a table, that is, its index."""
+    """Index of a table, which contains one label per row."""
 
     index: Any  # a pandas Index
     owner: str  # name of the table in messages
 
     @property
     def counts(self) -> bool:
-        """Whether the labels are the default row numbers 0, 1, 2, ..."""
+        """Whether the index is the default one, which numbers the rows 0, 1, 2, ..."""
         step = getattr(self.index, "step", None)  # only a RangeIndex has a step
         return step == 1 and self.index.start == 0
 
 
 def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
-    """Return the row labels of X (of the first table if X is several views), or None if there is no table."""
+    """Return the index of X, or of the first table among several views; return None if there is no table."""
     views = given_views(X)
     if views is not None:
         found = (row_labels(view, f"view {name!r}") for name, view in views.items())
         return next((labels for labels in found if labels is not None), None)
     if hasattr(X, "dims"):  # an xarray object
         index = X.indexes.get(X.dims[0])
-    else:  # ignore dask DataFrames, whose index is not in memory, and lists, where `index` is a method
+    else:  # The index of a dask DataFrame is not in memory, and `index` is a method of lists.
         index = None if hasattr(X, "__dask_graph__") else getattr(X, "index", None)
     return RowLabels(index, owner) if hasattr(index, "is_unique") else None
 
 
 def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-    """Order the rows of y and sample_weight as in X: tables by their index, arrays by position.
+    """Reorder the rows of y and sample_weight to match X; rows of arrays keep their order.
 
-    y (n, L); sample_weight (n,)
+    y : array of shape (n, L). sample_weight : array of shape (n,).
     """
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray | None) and isinstance(sample_weight, np.ndarray | None):
         return y, sample_weight
@@ -233,17 +232,17 @@ def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
 
 
 def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
-    """Order the rows of a table by `labels` if its own labels are a permutation; ignore unrelated labels."""
+    """Reorder the rows of a table to match the index `labels` if its own index is a permutation of that index."""
     own = row_labels(part, what) if labels is not None else None
     if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
         return part
     alike = own.index.nlevels == labels.index.nlevels
     known = own.index.isin(labels.index) if alike else np.zeros(len(own.index), bool)
     if not known.any():
-        return part  # unrelated labels
+        return part  # The indices have no label in common.
     if not (known.all() and own.index.is_unique and labels.index.is_unique):
         if own.counts or labels.counts:
-            return part  # one of the tables only has default row numbers
+            return part  # The default index of one of the tables identifies no samples.
         repeated = known.all() and labels.index.isin(own.index).all()
         reason = "the same labels, repeated and in another order" if repeated else "only some labels in common"
         raise UserError(
@@ -261,10 +260,7 @@ def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
 
 
 def without_labels(X: Any) -> Any:
-    """Remove row labels so that rows are paired by position.
-
-    X (n, d)
-    """
+    """Remove the index of X, so that its rows are matched to other data by position."""
     if given_views(X) is not None:
         return {name: without_labels(view) for name, view in (as_views(X) or {}).items()}
     if row_labels(X) is None:
@@ -281,7 +277,7 @@ def plain(X: Any) -> Any:
 
 
 def _of_table(table: Any) -> dict[str, Any] | None:
-    """Return each column of vectors as a view and the other columns as one view; None without a column of vectors."""
+    """Return each column of vectors as a view, and all other columns as one view; return None without such columns."""
     listed, left = vectors("X", table)
     if not listed:
         return None
@@ -291,15 +287,15 @@ def _of_table(table: Any) -> dict[str, Any] | None:
 
 
 def is_rows(dataset: Any, array: Any) -> bool:
-    """Return whether a variable of an xarray Dataset is a view: numeric, samples x features, and not named "labels"."""
+    """Return whether a variable of an xarray Dataset is numeric, of shape (samples, features), and not named "labels"."""
     samples = "sample" if "sample" in dataset.dims else next(iter(dataset.dims))
     return array.ndim == 2 and array.dims[0] == samples and array.name != "labels" and array.dtype.kind in "biuf"
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
-    """Split one array into views.
+    """Split the columns of one array or table into named views.
 
-    X (n, d)
+    X : array or DataFrame of shape (n, d).
     """
     if as_views(X) is not None:
         raise UserError(f"X already has views, but views={views!r} selects columns of one array; pass views=None")
@@ -339,11 +335,8 @@ def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
 
 
 def pick_rows(view: Rows, key: RowKey) -> Rows:
-    """Select rows of a view as a row source, without reading data that is not in memory.
-
-    view (n, d) -> (m, d)
-    """
-    # A square view may be a kernel matrix. A Subset keeps the row indices, which are needed to select its columns.
+    """Select rows of a view of shape (n, d), without reading data outside memory."""
+    # A square view may be a kernel matrix. Its columns are selected later by the row indices that a Subset keeps.
     square = view.shape[0] == view.shape[1]
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))

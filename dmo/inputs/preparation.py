@@ -1,8 +1,8 @@
 """Preprocessing of views before a fit: imputation of missing values and scaling of columns.
 
 Preprocessing is learned from the training rows, stored in the model, and applied to new rows as they are read. The
-formulas are those of scikit-learn's SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer. Unlike these, the code
-reads blocks of rows, so that the data need not fit in memory.
+formulas are those of scikit-learn's SimpleImputer, StandardScaler, MaxAbsScaler and Normalizer. Preprocessing reads one
+block of rows at a time, so that the data need not fit in memory.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ Scales = (
     Literal["auto", "none", "standard", "maxabs", "l2"]
     | Mapping[str, Literal["auto", "none", "standard", "maxabs", "l2"]]
 )
-"""Type of `scale`: one for all views, or one per view."""
+"""Type of `scale`: one scaling for all views, or a mapping from view to scaling."""
 Gap = Literal["mean", "median", "zero", "mean+indicator", "median+indicator", "zero+indicator"]
 Gaps = Gap | Mapping[str, Gap] | None
-"""Type of `impute`: one for all views, or one per view."""
+"""Type of `impute`: one imputation method for all views, or a mapping from view to method."""
 _SCALE = one_of("auto", "none", "standard", "maxabs", "l2")
 _GAP = optional(one_of(*(f"{fill}{mark}" for mark in ("", "+indicator") for fill in ("mean", "median", "zero"))))
 
 
 @dataclass(eq=False, repr=False)
 class Prepare(ParameterObject):
-    """Preprocessing of the rows before a fit: splitting one array into views, imputation, and scaling of columns.
+    """Preprocessing of X before a fit: splitting one array into views, imputation, and scaling.
 
-    Instead of an object, an estimator accepts the value of `scale`: a name, or a mapping from view to name. Means and
-    scales are learned from the weighted training rows, stored in the model, and applied to new rows as they are read.
+    The parameter `prepare` of an estimator accepts a `Prepare` object or only the value of `scale`. Means and scales
+    are learned from the weighted training rows, stored in the model, and applied to new rows.
 
     Parameters
     ----------
     scale : {"auto", "none", "standard", "maxabs", "l2"}, mapping of view to these, or None, default=None
-        Scaling of the columns, or of the rows for "l2". "standard" does not subtract the mean from sparse rows. "auto"
-        scales a view if the sizes of its columns differ by a factor above 100 and its kernel does not need unscaled
-        rows: with "maxabs" if most values are zero, otherwise with "standard". None means "auto", except in `MLSI`,
-        where it means "none".
+        Scaling of the columns; "l2" scales each row to unit norm instead. "standard" does not center sparse data.
+        "auto" scales a view if the sizes of its columns differ by a factor above 100 and its kernel allows scaling. It
+        then uses "maxabs" if most values are zero, otherwise "standard". None means "auto", except in `MLSI`, where
+        None means "none".
     impute : {"mean", "median", "zero"}, each with "+indicator" or not, mapping of view, or None, default=None
-        Value that replaces missing values (NaN), learned from the training rows. "+indicator" adds an indicator column
-        for each column with missing values. None: missing values raise an error.
+        Value that replaces NaN: the mean or median of the column in the training rows, or zero. "+indicator" appends an
+        indicator column for each column with missing training values. If None, NaN values raise an error.
     views : mapping of view to slice, list of int or list of str, or None, default=None
-        Columns of each view if X is one array or DataFrame, for estimators that support several views.
+        Columns that form each view if X is one array or DataFrame, for estimators that support several views.
 
     Examples
     --------
