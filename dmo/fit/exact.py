@@ -36,7 +36,7 @@ Precision = Literal["auto", "float32", "float64"]
 
 @dataclass(frozen=True)
 class Exact:
-    """Exact engine: uses all entries of the kernel, without approximation.
+    """Engine that solves with the full kernel matrix, without a low-rank approximation.
 
     Linear kernels are solved from the rows themselves in float64 if the rows fit in the memory of the client process.
     `storage`, `precision` and `block` then have no effect.

@@ -232,7 +232,7 @@ def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
 
 
 def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
-    """Reorder the rows of a table to match the index `labels`, unless the two indices have no label in common."""
+    """Reorder the rows of a table to match the index `labels` if its own index is a permutation of that index."""
     own = row_labels(part, what) if labels is not None else None
     if labels is None or own is None or len(own.index) != len(labels.index) or own.index.equals(labels.index):
         return part

@@ -148,20 +148,20 @@ def sweep(
         Estimator of dmo or scikit-learn that scores labels by `decision_function`, or a regressor, which is fitted to
         labels of +1 and -1.
     views : mapping of view to rows, list of rows, or rows
-        n samples, as for its `fit`.
+        Views of n samples, in any form that `fit` of the estimator accepts.
     Y : array-like of shape (n, L) or (n,)
-        Labels or regression targets, as for its `fit`; unknown entries are ignored in the scores.
+        Labels or regression targets. Scores ignore unknown entries.
     grid : mapping of str to sequence
         Candidate values for each parameter. For estimators with kernels, "bandwidth" lists factors for the bandwidths
         of the kernels. Nystrom approximations use the landmarks of factor 1 for all factors.
     folds : int, default=4
-        Number of folds, which are stratified by label (`stratified_folds`).
+        Number of cross-validation folds, which are stratified by label.
     metric : str or callable, default=None
         See `dmo.metrics.metric_of`. None: "r2" for regression targets, otherwise "f1@5", or "f1@k" if there are only
         k < 5 labels. Scores are averaged over folds; labels without a positive in a test fold are ignored in that fold.
         If scores are equal, the first candidate in the order of the grid is selected.
     random_state : int or None, default=0
-        Seed of the folds.
+        Seed that determines the assignment of samples to folds.
     refit : bool, default=True
         Fit the best candidate on all samples.
 

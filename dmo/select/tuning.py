@@ -99,9 +99,9 @@ def tune(
         Name as in the command `dmo tune` ("ridge", "kgha", "morp", ...), or an estimator. Its parameters are used where
         `grid` does not list candidates.
     X : mapping of view to rows, list of rows, or rows
-        n samples.
+        Views of n samples.
     Y : array-like of shape (n, L) or (n,), or n lists of labels
-        Labels or regression targets, as for its `fit`.
+        Labels or regression targets, in any form that `fit` of the estimator accepts.
     grid : mapping of str to sequence, default=None
         Candidate values for each parameter; all combinations are scored, and the parameters of the estimator as well.
         If the best value of `ridge`, `bandwidth`, `C` or `balance` is the smallest or largest candidate, more values
@@ -109,11 +109,11 @@ def tune(
         intercepts and decoders. A Laplacian kernel is tried for dense rows that are not histograms. For several views,
         the product kernel of their distances is tried, with equal weights and with weights learned from y.
     metric : str or callable, default=None
-        See `dmo.select.sweeps.metric_of`. None selects a metric for the type of y, see
+        Metric that ranks the candidates, see `dmo.metrics.metric_of`. None selects a metric for the type of y, see
         `dmo.select.sweeps.default_metric`. If the metric is also the name of a decoder, such as "f1@5", this decoder is
         tried, unless the estimator already has one.
     cv : int, default=4
-        Number of folds, which are stratified by label.
+        Number of cross-validation folds, which are stratified by label.
     random_state : int or None, default=0
         Seed of the folds.
 
