@@ -273,10 +273,7 @@ def check_rank(rank: int, k: int) -> None:
 
 def _too_few(rank: int, k: int) -> UserError:
     if not rank:
-        return UserError(
-            "no direction can be computed, because the features, labels or classes are constant; pass samples that "
-            "differ"
-        )
+        return UserError("the problem has no direction: features, labels or classes are constant over its samples")
     few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
     error = TooFewDirections(few)
     error.rank = rank
