@@ -158,7 +158,7 @@ def signed(command: Callable[..., Any], parameters: Sequence[inspect.Parameter])
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """Create the command parameter for an option of `RunOptions`."""
+    """Create the typer parameter of a command for one field of `RunOptions`."""
     flag, kind = name in FLAGS, int if name in ("workers", "worker_threads") else str
     short = [f"-{name[0]}"] if name in FLAGS[1:] else []
     about = typer.Option(f"--{name.replace('_', '-')}", *short, help=HELP[name], rich_help_panel=RUN)

@@ -334,7 +334,7 @@ def _batch(backend: Backend, security: Any) -> Any:
 
 
 def _drop_keys(cluster: Any) -> None:
-    """Close the files with the temporary certificates of a batch cluster, which removes the files."""
+    """Delete the temporary certificate files of a batch cluster by closing them."""
     for part in ("key", "cert", "ca_file"):
         getattr(cluster, f"_job_{part}", ExitStack()).close()
 
@@ -352,7 +352,7 @@ def _submitted(job: Any, backend: Backend) -> Any:
                 try:
                     return str(await super()._submit_job(script))
                 except RuntimeError as error:
-                    # Mark the job as failed until it is submitted, because a cluster cannot close while a job starts.
+                    # Dask waits for jobs with the status "starting" when a cluster closes, and this job may never start.
                     self.status = Status.failed
                     said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
                     if not _PASSING.search(said):

@@ -164,7 +164,7 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
         for at, i in enumerate(numbers):
             if time.monotonic() - asked > 1.0:
-                # Ignore errors here, because collecting the results raises an error if the scheduler is lost.
+                # Ignore a lost scheduler here: collecting the results below raises the error in any case.
                 with suppress(OSError, RuntimeError, CancelledError):
                     threads = max(1, sum(client.nthreads().values()))
                 asked = time.monotonic()

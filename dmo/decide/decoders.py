@@ -353,7 +353,8 @@ class PlugIn(ParameterObject):
 
     Guarantees of recall and "precision" hold in expectation over training sets and new samples, by conformal risk
     control [Angelopoulos, Bates, Fisch, Lei, Schuster 2024]. For a single training set of n samples, the quantity
-    deviates from its expectation by about 1 / sqrt(n). For "recall-macro", n is the number of samples with the label.
+    deviates from its expectation by about 1 / sqrt(n). For "recall-macro", n is instead the number of training samples
+    that have the label in question.
     The guarantee of "precision-micro" holds with a probability of 90 % over training sets, by fixed-sequence testing
     [Angelopoulos, Bates, Candes, Jordan, Lei 2025]. The p-values of the tests use the normal approximation.
 

@@ -35,7 +35,7 @@ Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class LeftOut:
-    """Held-out scores of training samples, or the method by which `Annotator._decide` computes such scores."""
+    """Held-out scores of the training samples, or, if they are not computed yet, how to compute them."""
 
     # Source of the scores. "known": the attribute `scores` contains them. "folds": they are computed by
     # cross-validation. "part": they are computed by one fit on a part of the samples. "": no scores are needed. None:

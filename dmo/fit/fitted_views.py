@@ -29,9 +29,10 @@ from dmo.linalg.solve import (
     SpectralSolver,
     Spectrum,
     factorize,
+    small_side_fits,
 )
 from dmo.linalg.tiles import Tiles
-from dmo.memory import FACTORS, compared, fits, memory, remembered
+from dmo.memory import compared, memory, remembered
 from dmo.progress import stage
 from dmo.threads import in_threads
 
@@ -417,7 +418,7 @@ class Groups:
         size = 8.0 * n * (built.operator.factor.shape[1] if isinstance(built.operator, RowGram) else 1)
         key = built.key, self.center, counts
         operator = placed() if built.key is None else remembered(placed, size, lambda _: key)
-        if isinstance(operator, RowGram) and fits(8.0 * min(operator.factor.shape) ** 2, FACTORS):
+        if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
             # If solutions may be inexact, a float32 factor suffices at half the cost; eigenpairs need float64.

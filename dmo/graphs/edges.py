@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse.csgraph
 from scipy.sparse import csr_array
 
-from dmo.blocks import Rows, centered_rows, dense, dense_means, double, row_blocks, row_ranks, scatter
+from dmo.blocks import Rows, centered_rows, dense, dense_means, double, row_blocks, row_ranks, scatter, stored_values
 from dmo.errors import UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Matrix, prepare, read
@@ -566,7 +566,8 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     if X.shape[0] != n:
         raise UserError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
-    for where in row_blocks(n, max(1, 2**24 // (k * max(k, X.shape[1])))):
+    width = stored_values(X).size // n  # entries per row
+    for where in row_blocks(n, max(1, 2**24 // (k * max(k, width)))):
         indices = neighbors.indices[where]
         G = _local_grams(X, np.arange(where.start, where.stop), indices)
         W[where] = _barycenters(G, indices < 0, reg)

@@ -185,7 +185,7 @@ class CholeskySolver(_Direct):
         return factor
 
     def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the upper triangle of the matrix that is factorized, without the ridge, by strips of rows."""
+        """Yield the upper triangle of the matrix to factorize in strips of rows; the ridge is added by the caller."""
         return self.A.upper()
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
@@ -473,7 +473,7 @@ def factorize(
             # If the preconditioner costs as much as the factor, estimate with an eighth of its columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
-        if factor is not None and factor.shape[1] < A.n and fits(8.0 * min(factor.shape) ** 2, FACTORS):
+        if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
             method = "woodbury"
         elif direct is None:
             method = "cg"
@@ -494,6 +494,11 @@ def factorize(
             preconditioner = NystromPreconditioner.of(A, default_rank(A.n), random_state)
         return BlockCG(A, ridge, preconditioner, tol, _PRODUCTS)
     raise UserError(f"unknown method {method!r}; known: 'auto', 'direct', 'cholesky', 'mixed', 'cg', 'woodbury'")
+
+
+def small_side_fits(factor: Factor) -> bool:
+    """Return whether the square matrix of the factor's smaller side fits in memory for a factorization."""
+    return fits(8.0 * min(factor.shape) ** 2, FACTORS)
 
 
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:

@@ -320,7 +320,8 @@ def alternating_least_squares(
                 advance(1)
                 converged = bool((residuals <= tol).all())
                 inexact = converged and slack.errors_of(turn).max(initial=0.0) > tol
-                if len(history) >= max_iter or (converged and not inexact):
+                converged = converged and not inexact
+                if converged or len(history) >= max_iter:
                     break
                 kept = np.asarray(X), list(history)
                 if plain or inexact:

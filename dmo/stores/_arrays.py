@@ -221,7 +221,7 @@ class DenseArray:
             raise _damage(self, index, self.key(index), size, len(data))
 
     def sizes(self) -> dict[Index, int]:
-        """Return the number of bytes of each stored chunk, or -1 if its transposed copy is missing or truncated."""
+        """Return the size in bytes of each stored chunk; the size is -1 if the mirrored chunk is missing or truncated."""
         found: dict[Index, int] = {}
         for key, size in self.folder.sizes(self.name).items():
             prefix, *index = key.split(".")

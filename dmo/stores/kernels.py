@@ -132,7 +132,7 @@ class _Tiles:
         return self.array.dtype
 
     def rows(self, i: int) -> slice:
-        """Return the range of matrix rows that tiles in the i-th block row contain."""
+        """Return the range of matrix rows that the tiles of block row i cover."""
         return slice(i * self.block, min((i + 1) * self.block, self.n))
 
     def __repr__(self) -> str:

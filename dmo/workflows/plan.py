@@ -84,7 +84,7 @@ def _graph(tasks: int, held: int, moved: int) -> TaskGraph:
 
 
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
-    """Estimate the task graph of a pass over n rows, whose moments are summed by tree reduction."""
+    """Estimate number and size of the tasks of a pass over n rows that sums moments by tree reduction."""
     # The moments have m = `columns` columns in total, including `labels` columns of labels. The views in memory have a
     # size of `sent` bytes. These views, the labels of a segment and the final m x m sum in float64 are sent through the
     # scheduler, which keeps all tasks that contributed to the current sum.
@@ -350,7 +350,7 @@ def _with_useful(reason: str, useful: int, threads: int) -> str:
 
 
 def _moment_plan(engine: Any, n: int, labels: int, views: Mapping[str, Rows], reason: str) -> Plan:
-    """Estimate a fit from moments of low-rank feature maps, including the rows from which the maps are learned."""
+    """Estimate the memory of a fit with low-rank kernels, including the rows that are read to choose landmarks."""
     clusters = getattr(engine, "clusters", 1) if isinstance(engine, Meka) else 1
     each = 1000 if engine.rank == "auto" else engine.rank
     rank, count = min(n, each * clusters), len(views)

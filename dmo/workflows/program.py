@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_LATER = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EAGAIN}  # disk and batch queue
 _GO_ON = "finished parts are kept; repeat the command to resume or restart it"
 
 
@@ -104,7 +104,7 @@ def code(error: BaseException) -> int | None:
     error = _cause(error)
     if isinstance(error, KeyboardInterrupt):
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
-    if _lost(error) or (isinstance(error, OSError) and error.errno in _DISK):
+    if _lost(error) or (isinstance(error, OSError) and error.errno in _LATER):
         return FAILED
     return WRONG if isinstance(error, (UserError, OSError, MemoryError, ImportError)) else None
 

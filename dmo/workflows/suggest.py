@@ -84,7 +84,7 @@ def suggestions(
     kinds: Sequence[str] = KINDS,
     answers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Select the samples that should be labeled or checked, for each kind of suggestion in descending order."""
+    """Select the samples to label or to check next, for each kind of suggestion; the most important sample is first."""
     # "uncertain" selects unlabeled samples with the largest expected number of wrong labels, sum_l min(p_l, 1 - p_l).
     # "wrong" selects labeled samples that differ most from out-of-fold probabilities, by max_l |y_l - p_l|. "different"
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the

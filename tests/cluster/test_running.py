@@ -99,6 +99,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
         (UserError("x"), 2),
         (FileNotFoundError("x"), 2),
         (OSError(28, "No space left on device"), 3),
+        (OSError(11, "sbatch accepted no job"), 3),
         (CancelledError("lost"), 3),
         (TimeoutError("late"), 3),
         (KeyboardInterrupt(), 130),
