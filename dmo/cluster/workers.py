@@ -206,6 +206,30 @@ def grouped(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[a:b]) for a, b in itertools.pairwise(edges)]
 
 
+def merged(
+    work: Callable[..., T], shared: Any, items: Sequence[Any], merge: Callable[[T, T], T], *arguments: Any
+) -> T | None:
+    """Compute `work(shared, part of items, *arguments)` for one part per worker thread, and merge the results.
+
+    Results are merged by tree reduction on the workers. Returns None if there is no cluster.
+    """
+    client = current_client()
+    if client is None:
+        return None
+    sent = Broadcast(client, shared)
+
+    def run() -> T:
+        groups = grouped(items, sum(client.nthreads().values()))
+        parts = [submit(client, work, sent.future(), group, *arguments) for group in groups]
+        while len(parts) > 1:
+            odd = [parts[-1]] if len(parts) % 2 else []
+            parts = [submit(client, merge, a, b) for a, b in zip(parts[0:-1:2], parts[1::2], strict=False)] + odd
+        result: T = parts[0].result()
+        return result
+
+    return retried(client, run, sent.forget)
+
+
 def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:
     """Call a function in a task on a worker. BLAS uses one thread, because the worker runs tasks in several threads."""
     reuse_memory()

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmo.blocks import Rows
-from dmo.cluster import current_client
 from dmo.errors import UserError, amount
 from dmo.fit.exact import Exact, exact_bytes
 from dmo.fit.moments import LABELS, Moments
@@ -227,7 +226,7 @@ def pass_of(
     """
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
-    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, current_client(), weights, squares)
+    raw = collect_moments(FeatureRows(views, maps, portable=True), Y, folds, weights, squares)
     mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
     found = [part.mixed(mixings) for part in raw]
     return LowRankPass(maps, found + [Moments.zeros(found[0].widths)] * (n_folds - len(found)))

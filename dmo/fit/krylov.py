@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dmo.blocks import InOrder, Rows, double, scaled_rows, shifted, squared_norms, stored_values
-from dmo.cluster import current_client
 from dmo.devices import foreign, placed
 from dmo.errors import UserError
 from dmo.fit.moments import LABELS, ROWS, Moments
@@ -162,7 +161,6 @@ def subspaces(
             beside,
             lambda arrays, meta: _Products(arrays["image"], arrays["sums"], meta["squares"]),
             lambda: digest("subspace", fingerprint(X), *what, *([] if weights is None else [weights])),
-            current_client(),
         )
 
     first = step(_FirstStep(InOrder(X), method.extra, seed), (start, weights), seed, method.extra, start)

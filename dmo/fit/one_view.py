@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dmo.blocks import Rows, dense_means, double, row_blocks, rows, sampled
-from dmo.cluster import current_client
 from dmo.errors import TooFewSamples
 from dmo.fit.engine import exact_or_best, fit_maps, is_exact
 from dmo.fit.functions import Expansion, FactorExpansion, KernelExpansion, LinearExpansion
@@ -187,7 +186,7 @@ def collect_view(
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)
-    moments = collect_moments(passed, labels, client=current_client(), weights=weights)[0]
+    moments = collect_moments(passed, labels, weights=weights)[0]
     mixing = getattr(columns.row_map, "mixing", None)
     if mixing is None:
         return moments

@@ -20,7 +20,6 @@ from dmo.blocks import (
     row_blocks,
     stored_values,
 )
-from dmo.cluster import current_client
 from dmo.devices import foreign, moved, placed
 from dmo.fit.krylov import RowMap, weighted
 from dmo.fit.moments import LABELS, Moments
@@ -146,7 +145,6 @@ def collect_moments(
     raw: FeatureRows,
     Y: np.ndarray | scipy.sparse.csr_array | EntryRows | None,
     folds: np.ndarray | None = None,
-    client: Any = None,
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> list[Moments]:
@@ -166,7 +164,6 @@ def collect_moments(
         (own, folds if folds is None else folds.astype(np.min_scalar_type(job.n_folds)), weights),
         FoldMoments.from_arrays,
         lambda: _configuration(raw, own if stored is None else stored, folds, weights, squares),
-        client,
         (0 if Y is None else Y.shape[1])
         + sum(getattr(row_map, "rank", raw.views[group].shape[1]) for group, row_map in raw.maps.items()),
     )
@@ -293,7 +290,6 @@ def passive_moments(
         (own, columns),
         FoldMoments.from_arrays,
         configuration,
-        current_client(),
     )
     return total.folds[0], dict(zip(names, total.folds[1:], strict=True))
 
@@ -347,7 +343,7 @@ def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
 
 
 def gap_products(
-    raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray, client: Any = None
+    raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """Compute the part of a regression's products due to missing or down-weighted labels, in one pass over the rows.
 
@@ -361,7 +357,7 @@ def gap_products(
 
     add, beside = _GapPass(raw, coefficients, which, given is not counts), (given, weights)
     name = "unknown labels (pass over the rows)"
-    return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
+    return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration).image
 
 
 _LEAST, _WIDE = 64, 1 << 20  # minimum rows, and maximum entries, of kernel values converted to float64 at a time
@@ -399,7 +395,6 @@ def landmark_products(
     raw: FeatureRows,
     Y: np.ndarray | EntryRows | None,
     coefficients: np.ndarray | None,
-    client: Any = None,
     wide: bool = True,
 ) -> np.ndarray:
     """Multiply kernel values at landmarks by labels, or by their own products with coefficients, in one pass.
@@ -412,7 +407,7 @@ def landmark_products(
         return digest("landmarks", _configuration(raw, own if stored is None else stored, None), coefficients, wide)
 
     add, name = _LandmarkPass(raw, coefficients, wide, stored), "kernel values at landmarks"
-    return add_up(name, raw.n, add, (own,), lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
+    return add_up(name, raw.n, add, (own,), lambda arrays, meta: _Image(arrays["image"]), configuration).image
 
 
 def _configuration(

@@ -13,7 +13,6 @@ import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, row_blocks, rows
-from dmo.cluster import current_client
 from dmo.fit.engine import in_single
 from dmo.fit.functions import Expansion, FactorExpansion, shifted
 from dmo.fit.moments import LABELS, Moments, label_groups
@@ -387,7 +386,7 @@ class PartialRidge:
         frequency: np.ndarray,
     ) -> Self:
         """Fit from n rows by view, labels (n x L, 0 if missing) and the weights of label entries (None means all 1)."""
-        raw, client = FeatureRows(views, maps, 0 if counts is None else _KEPT), current_client()
+        raw = FeatureRows(views, maps, 0 if counts is None else _KEPT)
         often = None if (weights == 1).all() else weights
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
         given = maps, shares, c, center
@@ -405,7 +404,7 @@ class PartialRidge:
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
             read = raw if own is maps else replace(raw, maps=own)  # `raw` caches its blocks for the later passes.
-            return collect_moments(read, targets, None, client, often, squares=False)[0].mixed(mixings)
+            return collect_moments(read, targets, None, often, squares=False)[0].mixed(mixings)
 
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))
@@ -420,7 +419,7 @@ class PartialRidge:
 
         def gaps(B: np.ndarray, which: np.ndarray) -> np.ndarray:
             coefficients = np.vstack([mixed(np.split(B[:-1], edges), False), B[-1:]])
-            image = gap_products(raw, coefficients, counts, which, weights, client)
+            image = gap_products(raw, coefficients, counts, which, weights)
             return np.vstack([mixed(np.split(image[:-1], raw_edges), True), image[-1:]])
 
         some = np.any([(block > 0).any(axis=0) for _, block in entry_blocks(counts)], axis=0)

@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 
 from dmo.blocks import byte_count, row_blocks
+from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, retried, run_task
 from dmo.errors import UserError
 from dmo.progress import stage
@@ -74,7 +75,6 @@ def add_up(
     beside: Beside,
     restore: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], S],
     configuration: Callable[[], str],
-    client: Any,
     columns: int | None = None,
 ) -> S:
     """Sum over n rows; `columns` is the number of entries per row, if known.
@@ -83,9 +83,8 @@ def add_up(
     """
     # Arguments: `name`: name of the stage; `add`: adds a block, and is sent to each worker once; `beside`: arrays of n
     # rows, or None; `restore`: restores a sum from its `to_arrays`; `configuration`: returns a digest of all inputs of
-    # the sum; `client`: a distributed.Client, or None for the client process. The digest is only needed inside
-    # `stores.checkpoints.checkpoints`, where partial sums are saved at most every 30 s, so that a killed run can
-    # resume. Memory: two sums in the client process; a few sums and a block per worker thread.
+    # the sum, which is only needed inside `stores.checkpoints.checkpoints`, where partial sums are saved at most every
+    # 30 s, so that a killed run can resume. Memory: two sums in the client process; a few sums and a block per worker thread.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)
@@ -101,7 +100,7 @@ def add_up(
         log.info("%s: resuming, %d of %d blocks are already summed", name, done * size, len(blocks))
     with stage(name, len(blocks)) as advance:
         advance(done * size)
-        rest = tasks[done:]
+        rest, client = tasks[done:], current_client()
         sums: Iterator[tuple[S | None, int]] = (
             _here(add, rest, beside, total)
             if client is None

@@ -23,8 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dmo.blocks import Rows, alike, row_blocks
-from dmo.cluster import current_client
-from dmo.cluster.workers import Broadcast, grouped, retried, submit
+from dmo.cluster.workers import grouped, merged
 from dmo.errors import TooFewSamples, UserError
 from dmo.graphs import loops
 from dmo.graphs.distances import Ready, prepare, read
@@ -137,11 +136,8 @@ def neighbors(
     ready = prepare(X, metric)
     m = min(k + _SPARE, n - 1)
     pairs = [(j, i) for i, j in lower_pairs(n, block)]
-    client = current_client()
-    if client is None or len(pairs) < _PAIRS:
-        rows, keys = _in_threads(ready, pairs, m, block)
-    else:
-        rows, keys = _on_cluster(client, ready, pairs, m, block)
+    found = merged(_scan, ready, pairs, _merge, m, block) if len(pairs) >= _PAIRS else None
+    rows, keys = _in_threads(ready, pairs, m, block) if found is None else found
     return _finish(ready, ready, rows, keys, k, True)
 
 
@@ -331,23 +327,6 @@ def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -
     rows, keys = a[0].copy(), a[1].copy()
     loops.merge(keys, rows, b[1], b[0], 0, len(rows))
     return rows, keys
-
-
-def _on_cluster(
-    client: Any, ready: Ready, pairs: list[tuple[int, int]], m: int, block: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distribute the block pairs over the workers' threads, and merge their candidates by tree reduction."""
-    shared = Broadcast(client, ready)
-
-    def work() -> tuple[np.ndarray, np.ndarray]:
-        groups = grouped(pairs, sum(client.nthreads().values()))
-        parts = [submit(client, _scan, shared.future(), part, m, block) for part in groups]
-        while len(parts) > 1:
-            odd = [parts[-1]] if len(parts) % 2 else []
-            parts = [submit(client, _merge, a, b) for a, b in zip(parts[0:-1:2], parts[1::2])] + odd
-        return parts[0].result()
-
-    return retried(client, work, shared.forget)
 
 
 def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -36,14 +36,13 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning
 
 from dmo.blocks import Rows, row_blocks
-from dmo.cluster import current_client
 from dmo.fit.passes import FeatureRows, collect_moments, landmark_products
 from dmo.fit.ridge_solves import column_gradients, ridge
 from dmo.linalg.linear import Equilibrated, IllConditioned, cholesky_in_place
@@ -356,7 +355,6 @@ class _Values:
     dtype: np.dtype
     shift: np.ndarray
     square: float
-    client: Any
 
     @classmethod
     def of(cls, values: LandmarkMap, source: Rows) -> Self:
@@ -364,7 +362,7 @@ class _Values:
         some = values.raw(values.landmarks[:_ROWS])
         shift = some.mean(axis=0)
         raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept_bytes())
-        return cls(raw, values.dtype, shift.astype(np.float64), float(some.var(axis=0).mean()), current_client())
+        return cls(raw, values.dtype, shift.astype(np.float64), float(some.var(axis=0).mean()))
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:
         """Return whether C'C + c W is well above the rounding error of C'C, estimating C'C by n / r W W."""
@@ -378,11 +376,11 @@ class _Values:
     def products(self, B: np.ndarray, wide: bool) -> np.ndarray:
         """Compute [C, 1]'[C, 1] B."""
         shifted = np.vstack([B[:-1], B[-1:] + self.shift @ B[:-1]])
-        return self._unshifted(landmark_products(self.raw, None, shifted, self.client, wide))
+        return self._unshifted(landmark_products(self.raw, None, shifted, wide))
 
     def right(self, Y: np.ndarray, center: bool, wide: bool) -> np.ndarray:
         """Compute [C, 1]'Y, with centered labels if `center`."""
-        image = self._unshifted(landmark_products(self.raw, Y, None, self.client, wide))
+        image = self._unshifted(landmark_products(self.raw, Y, None, wide))
         return image[:, :-1] - np.outer(image[:, -1], image[-1, :-1] / len(Y)) if center else image[:, :-1]
 
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -390,7 +388,7 @@ class _Values:
         together = Y.shape[1] <= len(self.shift)
         # Convert the labels; otherwise the products of all panels use float64.
         beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
-        (moments,) = collect_moments(self.raw, beside if together else None, client=self.client)
+        (moments,) = collect_moments(self.raw, beside if together else None)
         (where, *labels), n = moments.slices().values(), moments.n
         sums, products = moments.sums[where], moments.gram[where, labels[0]].copy() if together else None
         gram = corner(moments.gram, len(sums))

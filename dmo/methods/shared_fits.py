@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.cluster import current_client
+from dmo.cluster.workers import reach
 from dmo.errors import UserError
 from dmo.fit.engine import decided, fit_maps, is_exact
 from dmo.fit.exact import exact_engine
@@ -237,7 +237,7 @@ class SharedMaps:
         """
         if factor is not None and self._bandwidths is None:
             self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
-            if self._bandwidths and current_client() is None:
+            if self._bandwidths and reach() == "process":
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
                 if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # total size of all folds
@@ -388,14 +388,13 @@ class MomentFolds(_Folds):
             raise UserError("a sweep over low-rank kernels cannot share fits if standardize > 0; use exact kernels")
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
-        model, client = self.model, current_client()
-        limit = 0 if client else _MEMORY // 2
+        model, limit = self.model, _MEMORY // 2 if reach() == "process" else 0
         center = all(setting.get("center", model.center) for setting in self.algebra)
         whole = self._alike()
         if whole is not None:
             maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
             raw = FeatureRows(whole, maps, limit)
-            parts = collect_moments(raw, self.labels, self.fold, client)
+            parts = collect_moments(raw, self.labels, self.fold)
             # Use sums instead of differences, so that held-out rows have no effect, not even by rounding.
             trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
             yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
@@ -404,7 +403,7 @@ class MomentFolds(_Folds):
             old, new, labels, units = self.split(number)
             shared = SharedMaps() if self.maps is None else self.maps[number]
             read, held, found = shared.fit(model, old, new, self.factor, center)
-            (training,) = collect_moments(FeatureRows(read, found), labels, None, client)
+            (training,) = collect_moments(FeatureRows(read, found), labels)
             mixings = {view: m.mixing for view, m in found.items() if m.mixing is not None}
             raw, alone = FeatureRows(held, found, limit), np.zeros(np.count_nonzero(self.fold == number), np.intp)
             yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)

@@ -220,8 +220,8 @@ def test_on_workers_too_the_row_is_named(data: Any, client: Any) -> None:
 
     X = zarr.array(np.where(np.arange(N)[:, None] == 2001, np.inf, data[0]["b"]), chunks=(CHUNK, 2))
     raw = FeatureRows({"b": FiniteRows(X, "b")}, {"b": ShiftedRows(None)})
-    with pytest.raises(ValueError, match=r"^view 'b' has inf at row 2001, column 0"):
-        collect_moments(raw, None, client=client)
+    with connect(client), pytest.raises(ValueError, match=r"^view 'b' has inf at row 2001, column 0"):
+        collect_moments(raw, None)
 
 
 def test_labels_folds_and_weights_lie_beside_their_rows(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,13 +421,14 @@ def test_a_pass_on_workers_sends_one_sum_here_and_those_that_are_kept(
     sent, result = [], Future.result
     monkeypatch.setattr(Future, "result", lambda *given: sent.append(1) or result(*given))
     raw = FeatureRows({"a": data[0]["a"]}, {"a": ShiftedRows(None)})
-    with checkpoints(str(tmp_path) if keep else None, 0.0):
-        (found,) = collect_moments(raw, data[1], client=client)
+    with connect(client), checkpoints(str(tmp_path) if keep else None, 0.0):
+        (found,) = collect_moments(raw, data[1])
     tasks = -(-N // (50 * row_sums.task_blocks(N)))
     segments = -(-tasks // 4)
     assert segments > 4
     assert len(sent) == (segments if keep else 1)
-    (same,) = collect_moments(raw, data[1], client=client)
+    with connect(client):
+        (same,) = collect_moments(raw, data[1])
     assert np.array_equal(found.gram, same.gram)
     S = np.hstack([data[0]["a"], data[1]]).astype(float)
     np.testing.assert_allclose(found.gram, S.T @ S, rtol=1e-5, atol=1e-2)

@@ -117,14 +117,20 @@ def test_the_number_of_threads_changes_nothing() -> None:
 def test_the_workers_of_a_cluster_find_the_same(local_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dmo.graphs.search, "_PAIRS", 1)
     asked: list[Any] = []
-    on_cluster = dmo.graphs.search._on_cluster
-    monkeypatch.setattr(dmo.graphs.search, "_on_cluster", lambda *given: asked.append(given) or on_cluster(*given))
+    merged = dmo.graphs.search.merged
+
+    def watched(*given: Any) -> Any:
+        found = merged(*given)
+        asked.append(found)
+        return found
+
+    monkeypatch.setattr(dmo.graphs.search, "merged", watched)
     for X in (CASES["dense"], CASES["sparse"]):
         here = neighbors(X, 5, block=64)
-        assert not asked
+        assert asked.pop() is None
         with connect(local_cluster.scheduler_address):
             there = neighbors(X, 5, block=64)
-        assert asked.pop()
+        assert asked.pop() is not None
         np.testing.assert_array_equal(here.indices, there.indices)
         np.testing.assert_array_equal(here.distances, there.distances)
 

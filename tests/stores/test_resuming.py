@@ -28,6 +28,7 @@ import dmo.select.sweeps
 import dmo.stores.checkpoints
 from dmo import KGHA, MLSI, MORP, Krylov, Meka, MultiSetCCA, MultiViewRidge, Nystrom, TraceEmbedding, stores
 from dmo.cli.app import app
+from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.fit import row_sums
 from dmo.fit.exact import Exact
@@ -303,8 +304,8 @@ def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monk
 
     def collect() -> Moments:
         begun.clear()
-        with checkpoints(str(tmp_path), 0):
-            return collect_moments(raw, Y, client=client)[0]
+        with connect(client), checkpoints(str(tmp_path), 0):
+            return collect_moments(raw, Y)[0]
 
     def dies(*arguments: Any) -> Any:
         begun.append(len(arguments[2]))
