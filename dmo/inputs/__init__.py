@@ -7,6 +7,7 @@ from dmo.inputs.containers import (
     Outputs,
     RowWeights,
     Views,
+    WeightDetail,
     as_views,
     given_views,
     paired,
@@ -16,7 +17,6 @@ from dmo.inputs.containers import (
 from dmo.inputs.data import (
     Data,
     SampleWeights,
-    check_common_weights,
     check_row_weights,
     check_weights,
     directions,

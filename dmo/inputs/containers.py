@@ -156,6 +156,8 @@ Outputs: TypeAlias = ArrayLike | RowSource | Sparse | Sequence[Collection[Hashab
 """Type of y: a label matrix of 0 and 1, classes, regression targets, or a list of label sets."""
 RowWeights: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | None
 """Type of sample_weight: one weight per sample, or a mapping from view name to one weight per sample."""
+WeightDetail: TypeAlias = Literal["sample", "view", "entry"]
+"""Most detailed sample weights of a method: one per sample, one per sample and view, or also one per label entry."""
 ClassWeight = Literal["balanced"] | dict[Any, float] | None
 """Type of class_weight."""
 

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from dmo.blocks import Rows, Subset, packed, presence, rows
 from dmo.errors import TooFewSamples, UserError
-from dmo.inputs.containers import ClassWeight, RowWeights
+from dmo.inputs.containers import ClassWeight, RowWeights, WeightDetail
 from dmo.inputs.label_rows import (
     ClassCounts,
     EntryRows,
@@ -343,15 +343,18 @@ def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, 
 
 
 def check_weights(
-    sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows], by_entry: bool = False
+    sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows], detail: WeightDetail
 ) -> SampleWeights | None:
-    """Validate the sample weights of each view, and set them to 0 for samples missing from the view.
+    """Validate sample weights. Weights per view are set to 0 for samples that are missing from the view.
 
     sample_weight (n,); views (n, d)
     """
     if isinstance(sample_weight, SampleWeights):  # already validated by an outer fit
         return sample_weight
-    n = next(iter(views.values())).shape[0]
+    n = sample_count(views)
+    if detail == "sample":
+        common = check_row_weights(sample_weight, n)
+        return None if common is None else SampleWeights(dict.fromkeys(views, common), common)
     known = {view: presence(source) for view, source in views.items()}
     if sample_weight is None and all(present is None for present in known.values()):
         return None
@@ -366,7 +369,7 @@ def check_weights(
         given = dict.fromkeys(given, 1.0) | dict(sample_weight)
         matrix = _numbers(given[LABEL_WEIGHTS])
         if matrix.ndim == 2:
-            if not by_entry:
+            if detail != "entry":
                 raise UserError(
                     "sample_weight of the labels is a matrix, which only MultiViewRidge with dense labels supports; "
                     "pass one weight per sample"
@@ -450,17 +453,6 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
     if unknown:
         raise UserError(f"class_weight names {unknown[0]!r}, the {what} are {names}; use some of these")
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
-
-
-def check_common_weights(sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows]) -> SampleWeights | None:
-    """Validate sample weights that are the same for all views and the labels.
-
-    sample_weight (n,); views (n, d)
-    """
-    if isinstance(sample_weight, SampleWeights):  # already validated by the outer fit
-        return sample_weight
-    weights = check_row_weights(sample_weight, sample_count(views))
-    return None if weights is None else SampleWeights(dict.fromkeys(views, weights), weights)
 
 
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:

@@ -29,6 +29,7 @@ from dmo.inputs import (
     Prepare,
     RowWeights,
     SampleWeights,
+    WeightDetail,
     check_parameters,
     check_raw_views,
     check_weights,
@@ -63,6 +64,7 @@ class Estimator(Named, Persistent, Parametrized):
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
     _lacks_rows = False  # whether samples may be missing from views in a fit
     _only_scores = False  # whether this is an inner fit of which only the scores are needed
+    _weight_detail: ClassVar[WeightDetail] = "view"
     _search: ClassVar[Literal["grid", "kernels", "machines"]] = "grid"
     """Default search of `tune`: the grid of the class, kernels and ridges in rounds, or ridge regression and then C."""
 
@@ -88,7 +90,7 @@ class Estimator(Named, Persistent, Parametrized):
         """Read the views, outputs and weights of a fit, and learn the preparation of rows from the weighted samples."""
         raw = self._raw(X, reset=True)
         self._sample_keys = stored_keys(raw)
-        weights = self._sample_weights(sample_weight, raw)
+        weights = check_weights(sample_weight, raw, self._weight_detail)
         plain = None if weights is None else weights.plain.views
         return self._read(prepare_views(self, raw, True, plain), y, weights)
 
@@ -102,10 +104,6 @@ class Estimator(Named, Persistent, Parametrized):
         if self.one_view:
             only_view(views)
         return views
-
-    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
-        """Validate the sample weights of a fit."""
-        return check_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Read the target of a fit; by default, y is ignored."""

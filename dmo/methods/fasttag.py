@@ -38,7 +38,6 @@ from dmo.inputs import (
     Outputs,
     RowWeights,
     SampleWeights,
-    check_common_weights,
     check_partial_labels,
     sample_count,
     with_unknown,
@@ -119,6 +118,7 @@ class FastTag(OnBase):
     (597, 14)
     """
 
+    _weight_detail = "sample"
     _needs: ClassVar[dict[str, Need]] = {"dropout": POSITIVE, "strength": POSITIVE, "rounds": COUNT}
 
     base: str | MultiViewRidge | SavedLocation | None = None
@@ -158,9 +158,6 @@ class FastTag(OnBase):
         base = self._take_base(self._default_base(0, 0))
         if not isinstance(base, MultiViewRidge):
             raise UserError(f"base = {base!r}; needs a MultiViewRidge, whose scores are linear in the labels")
-
-    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
-        return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Labels, single ones of which may be unknown."""

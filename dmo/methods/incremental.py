@@ -18,10 +18,10 @@ from dmo.inputs import (
     Inputs,
     Outputs,
     RowWeights,
-    check_common_weights,
     check_labels,
     check_parameters,
     check_raw_views,
+    check_weights,
     is_label_sets,
     named,
     only_view,
@@ -134,7 +134,7 @@ class Incremental(Estimator):
         raw = check_raw_views(self, X, reset=first)
         if self.one_view:
             only_view(raw)
-        given = check_common_weights(sample_weight, raw)
+        given = check_weights(sample_weight, raw, "sample")
         weights = None if given is None else given.labels
         views = prepare_views(self, raw, first, None if given is None else given.plain.views)
         Y = self._read_batch(y, sample_count(raw), first, weights, classes)

@@ -27,7 +27,6 @@ from dmo.inputs import (
     Outputs,
     Prepare,
     SampleWeights,
-    check_common_weights,
     check_label_factor,
     check_outputs,
     count_components,
@@ -52,6 +51,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """
 
     one_view = True
+    _weight_detail = "sample"
     _prepare = Part(Prepare, scale="auto", impute=None)
     expansion_: Expansion
     eigenvalues_: np.ndarray
@@ -156,9 +156,6 @@ class DecodingProjection(Annotator, Projection):
 
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
-
-    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
-        return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Read labels, which can be missing for some samples."""

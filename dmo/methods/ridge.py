@@ -54,7 +54,6 @@ from dmo.inputs import (
     SampleWeights,
     Scales,
     check_parameter,
-    check_weights,
     one_of,
     per_view,
     picked,
@@ -228,6 +227,7 @@ class MultiViewRidge(Incremental, SharedFits):
     _by_scores = Part(Scores, "decoder")
     _lacks_rows = True
     _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
+    _weight_detail = "entry"
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
         "center": FLAG,
@@ -301,9 +301,6 @@ class MultiViewRidge(Incremental, SharedFits):
                     raise UserError(
                         f"{name} = {value!r} beside kernel=ProductKernel(...); give it as that kernel's {name}"
                     )
-
-    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
-        return check_weights(sample_weight, views, by_entry=True)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         learned = learns(self._product.weights) or self._by_target

@@ -30,7 +30,6 @@ from dmo.inputs import (
     SampleWeights,
     Scales,
     as_views,
-    check_common_weights,
     check_outputs,
     check_parameter,
     check_parameters,
@@ -93,6 +92,7 @@ class OutputSVR(Annotator):
     target_scale: str
     decoder: Decoder
     _search = "machines"
+    _weight_detail = "sample"
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _units: RealOutputs
     _tells_classes = True  # Two classes are one output.
@@ -207,9 +207,6 @@ class OutputSVR(Annotator):
     def _with_loss(self, problem: Problem) -> Problem:
         check_parameters(self)
         return replace(problem, loss=loss_named(self.loss, self.epsilon), C=float(self.C))
-
-    def _sample_weights(self, sample_weight: Any, views: Mapping[str, Rows]) -> SampleWeights | None:
-        return check_common_weights(sample_weight, views)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
         """Read labels of 0 and 1 or regression targets; single entries can be unknown."""
