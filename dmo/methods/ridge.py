@@ -159,10 +159,10 @@ class MultiViewRidge(Incremental, SharedFits):
     gamma : float, default=2.0
         Factor gamma of kernel="product", above 0. A `ProductKernel` has its own gamma, distances and weights.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Decoder that ranks labels. It is learned from leave-one-out scores of all training samples, or from out-of-fold
-        scores if columns are imputed or scaled, or if kernels of more than 2048 samples are stored in tiles. With None,
-        labels are ranked by their scores, as described in `Scores`. To learn its `label_sets`, low-rank kernels read up
-        to 4096 rows again.
+        Decoder that ranks labels. It is learned from leave-one-out scores of all training samples. Out-of-fold scores
+        replace them if single labels are unknown or weighted, if columns are imputed or scaled, or if kernels of more
+        than 2048 samples are stored in tiles. With None, labels are ranked by their scores, as described in `Scores`.
+        Label sets of low-rank kernels are learned by reading up to 4096 rows again.
     %(approximation)s
     %(random_state)s
     %(prepare)s
