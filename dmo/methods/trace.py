@@ -51,9 +51,10 @@ class TraceEmbedding(IncrementalProjection):
     all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" cannot embed new samples, and
     therefore support `fit_transform` but not `transform`.
 
-    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN,
-    or if its row contains only zeros or NaN. Unlabeled samples are embedded, but they do not affect the supervised
-    terms of the objective. Samples with several labels are treated as in `MESD`.
+    Supervised methods accept n classes or an n x L matrix of 0 and 1. Except for methods of the family "global", a
+    sample is unlabeled if its class is -1 or NaN, or if its row contains only zeros or NaN. Unlabeled samples are
+    embedded, but the supervised terms of the objective ignore them. Samples with several labels are treated as in
+    `MESD`.
 
     Parameters
     ----------

@@ -267,8 +267,7 @@ class _Problem:
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
         """Score the candidates of some grids, and return the best row of the table.
 
-        With `race`, candidates that score this number of standard deviations below the best are dropped early. A race
-        of inf keeps only the leading candidates.
+        `race` drops candidates this number of standard deviations below the best, or all but the leading ones if inf.
         """
         X, Y = self.X, self.Y
         if self.chosen is not None:
