@@ -42,7 +42,7 @@ from dmo.labels.label_kernels import label_directions
 
 log = logging.getLogger("dmo")
 LABEL_WEIGHTS = "labels"
-"""Key of the weights of labels in a mapping from views to sample weights."""
+"""Key of the label weights in a mapping from views to sample weights."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SampleWeights:
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Compute the fraction of the weight of each sample that KGHA's leave-one-out scores omit, or None for 1."""
+        """Compute the fraction of the weight of each sample that KGHA's leave-one-out scores omit; None means 1."""
         # An integer weight stands for repeated rows, and leaving one of them out removes 1 / weight of the sample. The
         # embedding itself is learned from all labels.
         counts = self.plain.of_views(views)

@@ -19,7 +19,7 @@ from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, in_memor
 class EntryRows(ByRows):
     """Base class of row sources that represent a label matrix and return selected rows as NumPy arrays."""
 
-    __array_ufunc__ = None  # NumPy then calls `__rmatmul__` for `weights @ labels`.
+    __array_ufunc__ = None  # With None, NumPy calls `__rmatmul__` for `weights @ labels`.
     ndim = 2
     shape: Any  # numbers of samples and labels
     dtype: Any  # data type of the entries
@@ -78,7 +78,7 @@ def entry_blocks(part: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 @dataclass(frozen=True, eq=False)
 class LabelRows(EntryRows):
-    """Labels of 0 and 1 that are sparse or in a store, of which an index returns arrays."""
+    """Labels of 0 and 1 that are sparse or in a store; selected rows are NumPy arrays."""
 
     source: Rows
 
@@ -89,21 +89,17 @@ class LabelRows(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of samples and labels."""
         return self.source.shape[0], self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Data type of the labels."""
         return self.source.dtype
 
     @property
     def chunks(self) -> Any:
-        """Chunks of the labels, or None if they have no chunks."""
         return getattr(self.source, "chunks", None)
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Read the selected rows as an array."""
         return dense(rows(self.source, where) if isinstance(where, slice) else row_parts(self, where))
 
     @cached_property
@@ -135,11 +131,9 @@ class KnownRows(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of samples and labels."""
         return self.missing.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Read the selected rows of the mask as a boolean array."""
         return ~self.missing[where].toarray()
 
     def any(self, axis: int) -> np.ndarray:
@@ -150,7 +144,6 @@ class KnownRows(EntryRows):
         return count < self.shape[axis]
 
     def all(self) -> bool:
-        """Return whether every entry is known."""
         return self.missing.nnz == 0
 
 
@@ -165,11 +158,9 @@ class ClassCounts(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of samples and labels."""
         return self.labels.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Compute the class weights of the entries of the selected rows."""
         return np.where(self.labels[where] > 0, self.carried, self.lacked)
 
 
@@ -183,9 +174,7 @@ class ProductRows(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of samples and labels."""
         return self.first.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Multiply the entries of the selected rows of both matrices."""
         return np.multiply(self.first[where], self.second[where], dtype=np.float64)

@@ -34,7 +34,7 @@ from dmo.parameters import flat
 Targets: TypeAlias = Literal["auto", "labels", "real"]
 """Values of the parameter `targets`: labels or regression targets. With "auto", `are_real` distinguishes them."""
 _MANY = 4096
-"""Largest number of sparse labels that can become dense. Matrices of labels x labels would be too large for more."""
+"""Number of labels above which sparse labels are not converted to dense matrices, because they would be too large."""
 
 
 def check_labels(
@@ -502,7 +502,7 @@ def _binary(
     row_numbers: np.ndarray | None = None,
     unknown: np.ndarray | None = None,
 ) -> Any:
-    """Convert labels to bytes, with 0 for `unknown` entries; errors report `row_numbers` if Y contains some rows."""
+    """Convert labels to bytes, with 0 for `unknown` entries; errors name the rows by `row_numbers`."""
     if scipy.sparse.issparse(Y):
         bad = np.flatnonzero((Y.data != 0) & (Y.data != 1))
         if bad.size:
@@ -621,9 +621,9 @@ def _learn(
 class RealOutputs:
     """Means and standard deviations with which regression targets are standardized before a fit."""
 
-    shift: np.ndarray  # mean of each output
+    shift: np.ndarray
     scale: np.ndarray  # standard deviation of each output, or 1 for constant outputs
-    flat: bool  # whether y was a vector
+    flat: bool
 
     @classmethod
     def of(cls, Y: np.ndarray, flat: bool, weights: np.ndarray | None = None) -> Self:

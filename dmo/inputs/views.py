@@ -63,7 +63,7 @@ def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool 
 
 
 class PreparedViews(dict[str, Rows]):
-    """Preprocessed views with the raw views, from which a fit on a subset learns its own preprocessing."""
+    """Preprocessed views and the raw views, from which a fit on a subset learns its own preprocessing."""
 
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
@@ -269,7 +269,7 @@ def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKin
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or hasattr(X, "to_dask_array"):  # The latter is a dask DataFrame.
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Dask DataFrames have `to_dask_array`.
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -392,7 +392,7 @@ class FiniteRows(RowsOf):
 
 
 class KeptRows(RowsOf):
-    """Row source that caches rows that dask computes, during a fit.
+    """Row source that caches the rows that dask computes during a fit.
 
     Rows are cached in memory if a quarter of the free memory suffices, or else in a temporary store for local workers.
     """

@@ -1,8 +1,8 @@
 """Projections of one view, by a method of the catalog or a form of MORP, from moments or products with a kernel.
 
-Multi-output regularized projection [MORP: Yu, Yu, Tresp 2005] has three forms, with the weighted sum of the feature
-kernel K and the label kernel K_Y, C = (1 - beta) K + beta (tr K / tr K_Y) K_Y. They agree if K has full rank and the
-ridge gamma is 0:
+Multi-output regularized projection [MORP: Yu, Yu, Tresp 2005] has three forms. All of them use the weighted sum
+C = (1 - beta) K + beta (tr K / tr K_Y) K_Y of the feature kernel K and the label kernel K_Y. The three forms agree if
+K has full rank and the ridge gamma is 0:
 
 "simplified"   C v = lambda v, coefficients K^-1 v by ridge gamma                      [MORP 14 approximated, 15, 16]
 "direct"       X'C X w = lambda (X'X + gamma I) w, also K C K a = lambda (K^2 + gamma K) a           [MORP 6]
@@ -13,8 +13,8 @@ the Woodbury identity turns this matrix into
 
     kappa/(1 + gamma kappa) K + 1/(1 + gamma kappa)^2 T [I + gamma/(1 + gamma kappa) T'K^-1 T]^-1 T'.
 
-It damps label directions that are not smooth with respect to K. If K is rank-deficient, T'K^-1 T is infinite and the
-labels have no influence, so the regularized form raises an error.
+The second term damps label directions that are not smooth with respect to K. If K is rank-deficient, T'K^-1 T is
+infinite and the labels have no influence, so the regularized form raises an error.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class MethodTask:
     decodes: ClassVar[bool] = False
     scaled: ClassVar[bool] = True
 
-    entry: CatalogEntry  # method of the catalog
-    options: Options  # parameters of the method
+    entry: CatalogEntry
+    options: Options
 
     @property
     def center(self) -> bool:
@@ -116,8 +116,8 @@ class FormTask:
     decodes: ClassVar[bool] = True
 
     form: Form  # form of the eigenproblem, as described in the module docstring
-    options: Options  # ridge and mixing
-    centered: bool  # whether to center rows and labels
+    options: Options
+    centered: bool
     scaled: bool = True  # whether to multiply each coordinate by the square root of its eigenvalue
 
     @property
@@ -231,7 +231,7 @@ class ProjectionOptions:
     tol: float
     max_iter: int
     random_state: int | None
-    dual: bool | None = None  # whether to solve the dual of a linear problem; None: if samples are fewer than features
+    dual: bool | None = None  # whether to solve the dual of a linear problem; None: if n is below d
     floor: float = 0.0  # ridge that replaces 0 in the dual problem, as a fraction of the mean diagonal of the kernel
 
 

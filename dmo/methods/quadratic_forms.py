@@ -35,16 +35,16 @@ from dmo.parameters import flat
 class Options:
     """Options of the methods of the catalog; each method uses some of them."""
 
-    ridge: float = 1e-3  # ridge of the constraint
+    ridge: float = 1e-3
     mixing: float = 0.5  # weight of the labels in the objective; the features have the weight 1 - mixing
     shrinkage: float = 0.5  # weight of the identity matrix in a shrunk covariance
     n_neighbors: int | None = None  # number of neighbors; None: 15 neighbors, or all samples of the class
     n_repelled: int | None = None  # number of neighbors in other classes; None: 15 neighbors
     weight: Any = "constant"  # kind of edge weights for `graphs.weigh`, or a matrix of weights of shape (n, n)
-    bandwidth: float | str = "mean"  # bandwidth of Gaussian weights
+    bandwidth: float | str = "mean"
     tau: float = 1.0  # constant of inverse weights
-    adjacency: Mode = "union"  # mode of the neighbor graph for `graphs.adjacency`
-    metric: Metric = "euclidean"  # metric of the neighbor search
+    adjacency: Mode = "union"
+    metric: Metric = "euclidean"
     regularization: float = 1e-3  # regularization of reconstruction weights
     penalty: float = 1.0  # weight of the within-class scatter in the objective
     repulsion: float = 1.0  # weight of the neighbor pairs of different classes, which are pushed apart
@@ -81,11 +81,11 @@ NEEDS: dict[str, Need] = {
 class TraceSamples:
     """Rows, labels and weights of the samples of an eigenproblem."""
 
-    n: int  # number of samples
+    n: int
     rows: Any = None  # rows X of shape (n, d), for methods that use them
     labels: Any = None  # labels of 0 and 1, or a factor of a label kernel, of shape (n, q)
     trace: float | None = None  # trace of the kernel X X'; None: computed from the rows
-    center: bool = True  # whether to center rows and labels
+    center: bool = True
     weights: np.ndarray | None = None  # positive sample weights; None: all weights are 1
 
     @property
@@ -163,9 +163,9 @@ class TraceSamples:
 
 MixedConstraint = Literal["mixed", "projection", "first"]
 _FULL = 0.03
-"""Fraction of nonzeros above which a product of sparse rows is faster as a dense product. Large classes reach it."""
+"""Fraction of nonzeros in a block of sparse rows above which a dense product is faster."""
 _BLIND = 1e-12
-"""Relative size of S 1 below which a form S is treated as invariant to the mean of the samples."""
+"""Relative size of the row sums of a form below which the form is treated as invariant to the mean of the samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +333,7 @@ class TraceProblem:
     A: QuadraticForm  # objective
     B: QuadraticForm | None = None  # constraint; None: orthonormal columns
     ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X if Z itself is computed
-    center: bool = True  # whether to center X
+    center: bool = True
     positive: bool = False  # whether to drop directions without a positive eigenvalue
     scaled: bool = False  # whether to multiply each coordinate by the square root of its eigenvalue
     direct: bool = False  # whether to compute the coordinates Z instead of coefficients P

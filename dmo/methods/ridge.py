@@ -96,7 +96,7 @@ _COLUMNS = 512  # number of features whose coefficients are computed at a time
 class _Summed(LeftOut):
     """Leave-one-out scores of samples, averaged over the regressions of the views that contain a sample.
 
-    `weight` is the total weight of these views, and `total`, of shape (m, L), is the weighted sum of their scores.
+    `weight` is the total weight of the views of each sample, and `total` is the weighted sum of their scores.
     """
 
     weight: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -134,11 +134,11 @@ class MultiViewRidge(Incremental, SharedFits):
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
         Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel` is
         exp(-gamma sum_v w_v d_v), where d_v is the distance in view v divided by its mean over the training samples.
-        "product" is this kernel with the parameters `distances`, `gamma` and `weights` of the estimator.
+        "product" is a product kernel with the parameters `distances`, `gamma` and `weights` of the estimator.
     ridge : float, mapping of view to float, or list, default=0.01
         Ridge c of each view, above 0. Larger values shrink the coefficients more. A combined kernel has a single ridge.
-        Instead of a number, an array of shape (L,) sets one ridge per label. It requires all labels and views of all
-        samples. Labels with the same ridge share a factorization, and all labels share kernels or moments.
+        Instead of a number, an array of shape (L,) sets one ridge per label, which requires all labels and views of all
+        samples. Labels with the same ridge share a factorization.
     combine : {"predictions", "kernels", "product"}, default="predictions"
         Rule that combines the views. "predictions" averages the predictions of the views, as in the paper, "kernels"
         averages their kernels, and "product" uses the geometric mean of their kernels.
@@ -149,7 +149,7 @@ class MultiViewRidge(Incremental, SharedFits):
         sum of distances with the labels [Cortes et al. 2012]. "per-target" selects kernel weights and a ridge, which
         replaces `ridge`, for each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et
         al. 2022]. Exact kernels minimize the leave-one-out squared error of at most 1500 samples, and low-rank kernels
-        use generalized cross-validation over all samples. Both methods leave out single samples, even if samples are
+        use generalized cross-validation over all samples. Neither criterion leaves out runs of samples that are
         consecutive in time.
     center : bool, default=True
         Whether to center kernels and labels by their means over the training samples.
@@ -179,10 +179,10 @@ class MultiViewRidge(Incremental, SharedFits):
     expansions_ : dict of str to Expansion
         Fitted functions of the views. The raw scores of a sample are the sum of their values.
     view_weights_ : dict of str to float
-        Weights of the views, with sum 1. With weights="per-target", they are averaged over the targets.
+        Weights of the views, with sum 1. With weights="per-target", the weights are averaged over the targets.
     target_weights_ : ndarray of shape (L, V)
-        Weights of the views for each label or target, with sum 1. They exist only with weights="per-target". The
-        corresponding ridges are `target_ridges_`, of shape (L,).
+        Weights of the views for each label or target, with sum 1, if weights="per-target". The attribute
+        `target_ridges_` contains the ridge of each target.
     target_importances_ : ndarray of shape (L, V)
         Fraction of the variance of each fitted function that each view contributes on the training samples, with sum 1.
         The fraction is negative for a view that compensates for other views.
@@ -269,8 +269,8 @@ class MultiViewRidge(Incremental, SharedFits):
             Weights of the samples, or one array of weights per view, with 0 for samples that the view does not contain.
             The entry "labels" of a mapping may have the shape (n, L) and then contains an additional factor for each
             label of a sample, with 0 for unknown labels. Landmarks are drawn with equal probability from all samples of
-            positive weight. An integer weight stands for repeated rows, and leave-one-out scores omit one of them.
-            Samples with other weights are omitted entirely. Scale weights that are not counts to at most 1.
+            positive weight. A sample with an integer weight stands for repeated rows, of which leave-one-out scores
+            omit one. A sample with another weight is omitted entirely. Scale weights that are not counts to at most 1.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class MultiViewRidge(Incremental, SharedFits):
         kernels = per_view("kernel", self.kernel, names).values()
         linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
         if linear and (self.approximation == "auto" or is_exact(self.approximation)):
-            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # This map keeps the features.
+            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # This rank keeps all features.
         engine = choose_engine(self.approximation, Y.shape[0], len(names))
         if is_exact(engine):
             raise UserError(
@@ -346,7 +346,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return engine
 
     def _learn_moments(self, data: Data) -> LeftOut:
-        """Fit all regressions from the moments of one pass, or of one pass per regression if entries have weights."""
+        """Fit all regressions from moments; weights and missing entries need one pass per regression."""
         views, Y = data.views, data.Y
         left = _Summed("" if data.many else self._held_out(data))
         with single_blas():
@@ -439,7 +439,7 @@ class MultiViewRidge(Incremental, SharedFits):
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
         if not learns(self._product.weights):
             self.view_weights_ = given_weights(self._product.weights, names)
-        elif not hasattr(self, "view_weights_"):  # This happens in a search, before any fit.
+        elif not hasattr(self, "view_weights_"):  # A search has not fitted the model yet.
             raise UserError(
                 f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
             )
@@ -558,7 +558,7 @@ class MultiViewRidge(Incremental, SharedFits):
             if wanted:
                 values = view.left_out(full, dual, groups.last, part)
                 scores.append((labels, values if mean is None else values + mean))
-        # All ridges of a kernel share the form of the function.
+        # The form of the function depends on the kernel, but not on the ridge.
         found = view.expansions(share * joined(duals, n_labels))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
@@ -636,7 +636,10 @@ class MultiViewRidge(Incremental, SharedFits):
             )
 
     def _tell_by_target(self, views: list[str], weights: np.ndarray, ridges: np.ndarray, products: np.ndarray) -> None:
-        """Store weights, ridges and importances; `products` are inner products of the parts of a function with it."""
+        """Store weights, ridges and importances of the views for each target.
+
+        `products` are inner products of the part of each view with the whole function.
+        """
         length = products.sum(axis=0)
         shares = np.divide(products, length, where=length > 0, out=weights.T.copy())
         self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, shares.T
@@ -712,7 +715,8 @@ class MultiViewRidge(Incremental, SharedFits):
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
-        # Raise AttributeError, because the feature selectors of scikit-learn test with hasattr whether these exist.
+        # Raise AttributeError, because feature selectors of scikit-learn test with hasattr whether a model has
+        # coefficients.
         widths: dict[str, int] = getattr(self, "view_widths_", {})
         kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
         row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())

@@ -52,7 +52,7 @@ class HeldOut:
     values: np.ndarray  # coordinates of the held-out rows, or their raw scores if `loadings` is None
     loadings: np.ndarray | None  # label loadings of shape (L, p), whose pseudo-inverse is the decoder
     loo: np.ndarray | None  # leave-one-out values of the training rows, if requested
-    labels: np.ndarray | None = None  # labels of the training rows, if `loo` is present
+    labels: np.ndarray | None = None
     turn: np.ndarray | None = None  # matrix that maps `values` to coordinates; None: `values` are the coordinates
     units: RealOutputs | None = None  # units of regression targets, learned from the training rows
     key: Any = None  # cache key that identifies all inputs of the fit, or None if the fit is not cached
@@ -60,7 +60,7 @@ class HeldOut:
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Yield scores of the held-out and training rows, in increasing number of components.
 
-        Each item contains the value of `n_components` and the two matrices; the second can be None.
+        Each item contains the value of `n_components`, the scores of the held-out rows, and those of the training rows.
         """
         if self.loadings is None:
             yield from ((value, self.values, self.loo) for value in wanted)
@@ -103,7 +103,7 @@ class SharedFit:
     """Fits of several candidates as functions f(x) = sum_v f_v(x) B_v + offset of the same factor rows f_v(x)."""
 
     coefficients: dict[str, np.ndarray]  # matrix B_v of each view, with the columns of all candidates
-    offset: np.ndarray  # offset of each column
+    offset: np.ndarray
     members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]  # index, turn and loadings of each candidate
 
 
@@ -112,9 +112,9 @@ class SharedFits(Annotator):
 
     # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. It
     # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The following
-    # attributes list the parameters whose values share work. A search fits each candidate separately if the required
-    # method is not implemented, if views have missing samples, and with class weights. `tune` also tries product
-    # kernels if the class has the attribute `_product`, like `KGHA`.
+    # attributes list the parameters whose values share computations. A search fits each candidate separately if the
+    # required method is not implemented, if views have missing samples, and with class weights. `tune` also tries
+    # product kernels if the class has the attribute `_product`, like `KGHA`.
 
     _search = "kernels"
     _factored_by: ClassVar[tuple[str, ...]] = ("center", "ridge")
@@ -422,7 +422,7 @@ class MomentFolds(_Folds):
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
-        # Folds may differ, and more components than the label rank of a fold would require random directions.
+        # Folds may differ, because more components than the label rank of a fold would require random directions.
         most = [max(found.values()) for found in components]
         # This is the memory of separate candidates; candidates that share a space need less.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)

@@ -144,9 +144,9 @@ class OutputSVR(Annotator):
     ) -> list[Self]:
         """Fit a copy of this estimator for each combination of epsilon and C.
 
-        All fits share the kernel, the frames and the factorizations. Each fit starts from the solution for a
-        neighboring combination, so the fits are fastest if C is in ascending order. Only `fit`, not `path`, learns to
-        predict label sets and probabilities.
+        All fits share the kernel and its factorizations. Each fit starts from the solution for a neighboring
+        combination, so the fits are fastest if C is in ascending order. Only `fit`, not `path`, learns to predict label
+        sets and probabilities.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class OutputSVR(Annotator):
         self._learn_rule(data.frequency, data.n_labeled)
         problem, factors, view = self._pose(data)
         models: list[Self] = []
-        first: tuple[float, State] | None = None  # Start the fits with the next epsilon from this solution.
+        first: tuple[float, State] | None = None  # The fits with the next epsilon start from this solution.
         for tube in [self.epsilon] if epsilon is None else epsilon:
             previous = first
             for position, cost in enumerate(C):
@@ -268,8 +268,8 @@ class OutputSVR(Annotator):
         combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
         built = build(engine, combined, views, _RIDGE / float(self.C), storage, self.random_state, weights)
         if isinstance(built.operator, RowGram):
-            # Centering the features only changes the bias, because the dual coefficients sum to 0. It avoids a loss of
-            # precision if features are far from the origin.
+            # Centering the features only changes the bias, because the dual coefficients sum to 0. Centering avoids a
+            # loss of precision if features are far from the origin.
             return DualView(built.kernel, views, RowGram.of(linear_rows(built.kernel, views), True))
         return KernelProducts("all", built, views, built.operator)
 
@@ -377,15 +377,15 @@ class CoupledSVR(OutputSVR):
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Scaling of the outputs, which determines the units of `C`, `epsilon` and the objective. "standard" standardizes
-        each output for the fit, and predictions are in the original units. "none" does not scale the outputs, as in the
-        paper. "auto" uses "none" if each output has at most two values, as labels do, and otherwise "standard".
+        each output for the fit, and predictions are in the original units. "none" does not scale the outputs. "auto"
+        uses "none" if each output has at most two values, as labels do, and otherwise "standard".
     %(prepare)s
     %(class_weight)s
 
     Attributes
     ----------
     coupling_ : ndarray of shape (L, L)
-        Matrix S that couples the outputs.
+        Matrix S with which the model was fitted.
     dual_coef_ : ndarray of shape (n, L)
         Dual coefficients of the prediction f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
     intercept_ : ndarray of shape (L,)

@@ -105,7 +105,7 @@ class Extrapolation:
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            # Drop the oldest pair, because it was measured when other pieces of the loss were active.
+            # The oldest pair is the least accurate, because other pieces of the loss may have been active.
             del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
@@ -132,7 +132,7 @@ class State:
 
     split: np.ndarray  # Z, of shape (n, L)
     dual: np.ndarray  # dual coefficients A, of shape (n, L)
-    rho: float  # penalty of the solver
+    rho: float
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ class AdmmFit:
     """Solution of a support vector regression, with its certificate."""
 
     dual: np.ndarray  # dual coefficients A, of shape (n, L)
-    bias: np.ndarray  # bias of each output
+    bias: np.ndarray
     certificate: Certificate  # primal and dual objectives at feasible points
     support: np.ndarray  # indices of the samples with nonzero dual coefficients in some direction of their frame
-    iterations: int  # number of iterations of the solver
-    factorizations: int  # number of factorizations of the kernel
+    iterations: int
+    factorizations: int
     residuals: tuple[float, float]  # relative primal and dual residuals
     converged: bool  # whether the duality gap and the residuals are small enough
     state: State  # start for a similar problem
@@ -287,7 +287,6 @@ class _Iteration:
         self.g = _RELAXATION * (self.F - self.Z)
 
     def move(self) -> None:
-        """Move to the next iterate s."""
         self.s = self._extrapolation.next(self.s, self.g)
 
     def rebalance(self) -> bool:
@@ -398,7 +397,7 @@ def _iterate(
                     return fit
             if iteration not in _REBALANCE or not run.rebalance():
                 run.move()
-    assert best is not None  # The last iteration is always checked.
+    assert best is not None  # The certificate of the last iteration is always computed.
     return best
 
 
@@ -513,9 +512,9 @@ _REPAIRS = 3
 class Problem:
     """Support vector regression problem of n samples with L outputs, as described in the module docstring."""
 
-    kernel: Operator  # n x n kernel matrix
+    kernel: Operator
     targets: np.ndarray  # outputs Y, of shape (n, L)
-    loss: Loss  # loss of the residuals
+    loss: Loss
     C: float  # positive weight of the loss
     frames: np.ndarray | None = None  # frames U, of shape (n, L, L); None: identity matrices
     coupling: np.ndarray | None = None  # positive semidefinite matrix S, of shape (L, L); None: the identity matrix

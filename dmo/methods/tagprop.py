@@ -41,7 +41,7 @@ class Neighborhoods:
     """Distances and labels of the neighbors of n samples."""
 
     distances: np.ndarray  # distances to the k neighbors in each of V views, of shape (V, n, k)
-    labels: scipy.sparse.csr_array  # 0/1, of shape (n k, L); row i k + j holds the labels of neighbor j of sample i
+    labels: scipy.sparse.csr_array  # labels of neighbor j of sample i in row i k + j, as a 0/1 matrix
     by_rank: bool = False  # whether weights depend on the rank of a neighbor instead of on distances
 
     @classmethod
@@ -54,14 +54,14 @@ class Neighborhoods:
 
     @cached_property
     def _entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each label of a neighbor, the flat indices of its neighbor pair and of its prediction."""
+        """Return flat indices into neighbor weights and predictions, for each positive label of a neighbor."""
         (n, k), L = self.distances.shape[1:], self.labels.shape[1]
         pair = np.repeat(np.arange(n * k), np.diff(self.labels.indptr))
         return pair, pair // k * L + self.labels.indices
 
     @property
     def start(self) -> np.ndarray:
-        """Initial weights, with which nearer neighbors count more, or which are equal for all ranks."""
+        """Initial weights of the views or ranks, all equal."""
         V, _, k = self.distances.shape
         return np.zeros(k) if self.by_rank else np.full(V, 4.0 / V)
 
@@ -79,10 +79,7 @@ class Neighborhoods:
         return share / share.sum(axis=1, keepdims=True)
 
     def predictions(self, shares: np.ndarray) -> np.ndarray:
-        """Average the labels of the neighbors with the weights `shares`.
-
-        `shares` has shape (n, k), and the result has shape (n, L).
-        """
+        """Average the labels of the neighbors with `shares`, of shape (n, k), as weights."""
         n, L = len(shares), self.labels.shape[1]
         pair, place = self._entries
         return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
@@ -105,7 +102,7 @@ class Neighborhoods:
 class TagPropFit:
     """Fitted weights of views or ranks, and logistic functions that map predictions to probabilities."""
 
-    weights: np.ndarray  # weight w of each view or rank
+    weights: np.ndarray
     slope: np.ndarray | None  # slope alpha of the logistic function of each label; None without sigma
     intercept: np.ndarray | None  # intercept beta of the logistic function of each label; None without sigma
     loss: float  # weighted negative log-likelihood of the training labels
@@ -140,8 +137,8 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
-    # Start with slopes 1 / frequency, because the mean of x is the frequency of the label. Otherwise, rare labels would
-    # hardly contribute to the first steps.
+    # The averaged labels x have the label frequency as mean. Initial slopes of 1 / frequency let rare labels contribute
+    # from the first step.
     frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
 
     def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
@@ -192,7 +189,7 @@ class TagProp(DistanceAnnotator):
     Attributes
     ----------
     weights_ : dict of str to float
-        Weight w_v of each view. The dictionary is empty with weighting="rank".
+        Weight w_v of each view, or an empty dictionary with weighting="rank".
     fit_ : TagPropFit
         Fitted weights of the views or ranks, and the logistic function of each label.
     rule_ : ScoreRule

@@ -69,21 +69,22 @@ class TraceEmbedding(IncrementalProjection):
         Similarity of the outputs, for methods that support it; see `dmo.labels`. With "precomputed", y is the n x n
         similarity matrix. None uses "linear".
     ridge : float or None, default=None
-        Ridge c added to the matrix X'X, in squared units of the features, at least 0. Embeddings of new samples by
-        regression use the same ridge. None uses 0.001.
+        Ridge c added to the matrix X'X, in squared units of the features, at least 0. A regression that embeds new
+        samples uses the same ridge. None uses 0.001.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
         Neighbor graph, with the options `n_neighbors`, `weight`, `bandwidth`, `tau`, `adjacency` and `metric`. By
         default, each sample is connected to its 15 nearest neighbors in Euclidean distance, and all edges have the same
-        weight. By default, "lfda", "self", "sonpp", "donpp" and "onpp-r" use all other samples of the class instead.
+        weight. Instead of 15 neighbors, "lfda", "self", "sonpp", "donpp" and "onpp-r" use all other samples of the
+        class.
     options : MethodOptions or None, default=None
-        Parameters that only some of the methods use.
+        Additional parameters, which only some of the methods use.
     n_landmarks : int or None, default=None
         Number of landmarks, which are randomly chosen samples. The features of a sample are then replaced by its
         similarities to the landmarks, or by its distances with kernel="euclidean". None uses all samples.
     variance : float in (0, 1] or None, default=None
         Fraction of the variance that a preceding PCA keeps, as in [He, Niyogi 2003; Kokiopoulou, Saad 2007]. Methods
-        that prefer directions of small variance, such as "olpp", need the PCA if features are redundant. None skips
-        the PCA.
+        that prefer directions of small variance, such as "olpp", need the PCA if features are redundant. With None,
+        there is no PCA.
     approximation : {"auto", "exact", "krylov", "nystrom", "meka", "best"}, or Exact, Krylov, ..., default="exact"
         Exact kernel, low-rank kernel, or Krylov subspace of linear functions. "auto" uses the exact kernel if it fits
         in memory.
@@ -97,13 +98,13 @@ class TraceEmbedding(IncrementalProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        Fitted function that computes the coordinates of new samples. Direct methods do not have this attribute.
+        Fitted function that computes the coordinates of new samples, which direct methods do not have.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     n_components_ : int
         Number of dimensions of the fitted embedding.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples. The attribute is missing if the fit does not compute them.
+        Coordinates of the training samples, if the fit computes them.
     n_iter_ : int
         Number of block iterations of the eigensolver.
 
@@ -113,7 +114,8 @@ class TraceEmbedding(IncrementalProjection):
 
     .. math:: \max_W \; \mathrm{tr}(W' A W) \quad \text{subject to} \quad W' B W = I,
 
-    where the method determines the symmetric matrices A and B. The catalog of embeddings lists them for each method.
+    where the method determines the symmetric matrices A and B. The catalog of embeddings lists both matrices for each
+    method.
 
     References
     ----------
@@ -184,8 +186,7 @@ class TraceEmbedding(IncrementalProjection):
             Samples, as a NumPy, SciPy sparse, dask or Zarr array. Each chunk must contain whole rows.
         y : array-like of shape (n, L) or (n,), default=None
             Outputs for supervised methods: labels of 0 and 1, n classes, or the outputs that the label kernel requires.
-            Entries of a label matrix that are NaN, None or masked are unknown. Global methods replace them by the mean
-            of their column.
+            Global methods replace entries of a matrix that are NaN, None or masked by the mean of the column.
         sample_weight : array-like of shape (n,) or None, default=None
             Sample weights, which only global methods, "fda" and "mmc" support.
 

@@ -131,7 +131,7 @@ def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Gen
     inverse = scipy.sparse.linalg.LinearOperator((n, n), matvec=factor.solve, matmat=factor.solve, dtype=np.float64)
     guess = np.column_stack([1 / half, rng.standard_normal((n, count + 4))])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # `_sparse` checks the residuals and warns if they are large.
+        warnings.simplefilter("ignore", UserWarning)  # The caller warns if residuals are large.
         return scipy.sparse.linalg.lobpcg(L, guess, None, inverse, tol=1e-7 * typical, largest=False, maxiter=500)
 
 
@@ -152,7 +152,7 @@ class EmbeddingFit:
     values: np.ndarray  # eigenvalues of the k components, in descending order
     coefficients: np.ndarray  # coefficients of features or kernel columns for new samples, of shape (d, k)
     steps: int = 0  # number of steps of the eigensolver, or 0 for small dense problems
-    converged: bool = True  # whether all eigenpairs have converged
+    converged: bool = True
     residual: float = 0.0  # largest residual of the eigenpairs
 
     def unscaled(self) -> EmbeddingFit:
@@ -309,7 +309,7 @@ def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.
     cross = np.hstack([b * G, N]) if b else N
     found = solve_trace(inner, None, min(k, len(inner)))
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
-    right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
+    right = cross @ (found.vectors / np.sqrt(found.values))
     if problem.ridge:
         W = positive_solve(G, problem.ridge, right)
     else:

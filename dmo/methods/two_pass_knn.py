@@ -61,7 +61,7 @@ class TwoPassKNN(DistanceAnnotator):
         Parameter omega of the neighbor weights exp(-omega sum_v w_v d_v), at least 0. Larger values emphasize the
         nearest neighbors.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        Weight w_v of each view. The weights are scaled to sum 1, and None uses equal weights. "tagprop" and "alignment"
+        Weight w_v of each view, scaled to sum 1. With None, all views have the same weight. "tagprop" and "alignment"
         learn the weights from the labels, as in `MultiViewRidge`.
     decoder : PlugIn, PooledCalibration, str or None, default=None
         Rule that turns scores into label predictions. It is learned from leave-one-out scores of the training samples.

@@ -51,7 +51,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     with_labels: np.ndarray = np.zeros(())
     parts = []
     for where, d in blocks:
-        # Subtract 1, the mean distance, because the squares of small numbers are more precise in float32.
+        # Subtract 1, the mean distance. Otherwise, centering the large squares later would lose precision in float32.
         a = 1.0 - np.asarray(d, np.float32)
         flat = a.reshape(len(a), -1)
         products = products + (flat @ flat.T).astype(np.float64)
@@ -74,11 +74,14 @@ PER_TARGET = "per-target"
 """Option of ridge regression that learns separate kernel weights for each label or target."""
 SEARCHED = 1500
 """Maximum number of samples, or of columns of moments, from which weights per target are learned."""
-_DRAWN, _MOVED, _MOST = 20, 20, 160  # random candidates; changed candidates per view, and their maximum number
+# These are the numbers of random candidates, of changed candidates per view, and of changed candidates at most.
+_DRAWN, _MOVED, _MOST = 20, 20, 160
 _CONCENTRATIONS = (0.1, 1.0)  # Concentrations of the Dirichlet distributions, used alternately to draw weights.
 _RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # candidate ridges, relative to the mean diagonal entry of the kernel
 _ROUNDING = 1e-5  # floating-point error of moments relative to the column lengths
-_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # power and log noise of the factors; constant that frees weights from 0
+# A changed candidate multiplies the best weights by powers of factors with log-normal noise. A small constant that is
+# added to the weights allows weights of 0 to grow.
+_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01
 
 
 @dataclass
@@ -138,7 +141,7 @@ class KernelSearch(_TargetSearch):
         spectrum = Spectrum(Dense(np.tensordot(w, self.kernels, 1)))
         values, vectors = spectrum.values.clip(min=0.0), spectrum.vectors
         c = max(float(values.mean()), np.finfo(float).tiny) * _RATIOS
-        # Eigenvector coordinates of the residuals are multiples `left` of the targets, for each candidate ridge.
+        # For each candidate ridge, `left` contains the ratios of residuals to targets along the eigenvectors.
         left = c[:, None] / (values + c[:, None])
         Z = vectors.T @ self.Y
         best = (left**2 @ Z**2 / (left.sum(axis=1) - mean)[:, None] ** 2).argmin(axis=0)
@@ -219,7 +222,7 @@ class MomentSearch(_TargetSearch):
         inverse = np.linalg.inv(self.gram * d[:, None] * d + c * np.eye(len(d)))
         h = d * (inverse @ (d * y))
         image = self.gram @ h
-        # The variables are c tr P, w_v tr P K_v and c^2 a'a, with the symbols of the module docstring.
+        # The next variables are c tr P, w_v tr P K_v and c^2 a'a in the notation of the module docstring.
         of_rows, of_views = self.n - len(d) + c * np.trace(inverse), 1 - c * inverse.diagonal()
         length = np.maximum(self.squares[target] - 2 * (y @ h) + h @ image, 0.0)
         grows = np.bincount(self.view, (y - image) ** 2, count) * of_rows / c

@@ -106,10 +106,10 @@ class _Task:
     """Targets, folds and metric of a cross-validation."""
 
     labels: Any  # labels or targets as returned by `searched_labels`
-    given: Any  # y as passed by the user
+    given: Any
     fold: np.ndarray
     metric: Metric
-    real: bool  # whether y holds regression targets
+    real: bool
     name: str | Metric  # name of the metric, or the metric itself
 
     @property
@@ -416,7 +416,7 @@ class _Scores:
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
-        # These are the scores that the race skips, the dropped candidates, and the number of folds of the current heat.
+        # `left_out` marks scores that the race skips, and `lost` marks dropped candidates. `heat` counts folds.
         self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None

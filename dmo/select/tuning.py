@@ -78,7 +78,7 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # maximum number of samples in the first round, the second round and later rounds
 _ROUGH = 1e-3  # relative duality gap at which support vector regressions stop in a comparison
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
-_NEAR, _FAR = 0.5, 2.0  # Drop a candidate if it is this number of standard deviations over folds below the best score.
+_NEAR, _FAR = 0.5, 2.0  # Drop candidates this number of standard deviations over folds below the best score.
 _STEPS, _FACTOR = 4, 3.0  # maximum number of values that extend a grid, and the factor between them
 
 
@@ -346,7 +346,7 @@ class _Problem:
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # For example, "pca" does not.
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # For example, "pca" does not predict.
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
@@ -559,7 +559,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
-    free = all(scalable(estimator, list(problem.views)).values())  # All kernels allow the columns to be scaled.
+    free = all(scalable(estimator, list(problem.views)).values())  # whether all kernels allow scaled columns
     sparse = any(reads_sparse(part) for part in problem.views.values())
     if len(scales) > 1 and (sparse or any(spread(source)[1] for source in problem.views.values())):
         scales.append("l2")  # The length of a document should not matter for word counts.
@@ -574,8 +574,8 @@ def _first_round(problem: _Problem) -> list[Grid]:
         if estimator.kernel != "linear" and (free or scale != "standard"):
             grids.append(own | {"ridge": _RIDGES})
         if "bandwidth" in own and free and not sparse and scale == scales[-1] and estimator.kernel != "laplacian":
-            # A Laplacian kernel is a smooth alternative to trees. A single bandwidth suffices, because the ridge has
-            # nearly the same effect, and distances are expensive.
+            # A Laplacian kernel is a smooth alternative to tree ensembles. A single bandwidth suffices, because the
+            # ridge has nearly the same effect.
             grids.append(own | {"kernel": ["laplacian"], "bandwidth": [1.0], "ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
