@@ -56,9 +56,9 @@ _READINGS = 2  # number of passes over rows that do not fit in memory, before th
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
     """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise they must match the fit."""
-    # With `reset`, the function sets `view_widths_`. For DataFrames, it sets the names of the columns, which are
-    # `feature_names_in_` for one array and `view_feature_names_` for several views. It also sets `n_features_in_` for
-    # one array, and `preparations_` if the estimator has the parameter `prepare`.
+    # With `reset`, the function sets `view_widths_`, and `preparations_` if the estimator has the parameter `prepare`.
+    # The names of DataFrame columns become `feature_names_in_` for one array, or `view_feature_names_` for several
+    # views. One array also sets `n_features_in_`.
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 

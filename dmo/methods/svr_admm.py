@@ -18,7 +18,7 @@ the steps are:
     Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
 
 The iteration is a fixed-point iteration on one n x L block (Douglas-Rachford). It is over-relaxed and accelerated by
-Anderson extrapolation (type II), which computes the next point from the last iterates.
+Anderson extrapolation (type II).
 
 Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); Walker, Ni 2011 and O'Donoghue 2021
 (extrapolation as in SCS 3).
@@ -50,7 +50,7 @@ _MEMORY = 15  # number of stored pairs of n x L blocks, each of which needs one 
 class Extrapolation:
     """Anderson extrapolation for a fixed point of the map s -> s + g(s), where all blocks s have the same shape.
 
-    A plain step replaces an extrapolation that makes the norm of the residual g more than twice as large.
+    A plain step replaces an extrapolation that more than doubles the norm of the residual g.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Extrapolation:
             # of two, because the next steps often compensate for a small increase.
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
-                return before  # This is the plain step from the previous point.
+                return before  # plain step from the previous point
             self._remember(plain - before, g - residual)
         self._last = plain, g
         self._extrapolated = bool(self._changes)
@@ -118,7 +118,7 @@ class Extrapolation:
 
 
 _RELAXATION = 1.6  # The method converges for any value in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3].
-_CHECK = 25  # number of iterations between certificates, each of which needs a product with the kernel
+_CHECK = 25  # iterations between certificates, which need products with the kernel
 _REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change, with growing distances so that it settles
 _BALANCE = 0.05  # target ratio of the relative primal residual to the relative dual residual; see `rebalance`
 _STEP = 4.0  # The penalty rho is a power of this number, so that a path of problems reuses the same factorizations.
@@ -142,7 +142,7 @@ class AdmmFit:
     dual: np.ndarray  # dual coefficients A, of shape (n, L)
     bias: np.ndarray
     certificate: Certificate  # primal and dual objectives at feasible points
-    support: np.ndarray  # indices of the samples with nonzero dual coefficients in some direction of their frame
+    support: np.ndarray  # indices of the samples with nonzero dual coefficients
     iterations: int
     factorizations: int
     residuals: tuple[float, float]  # relative primal and dual residuals
@@ -177,8 +177,8 @@ class Factors:
     @property
     def noise_floor(self) -> float:
         """Smallest useful ridge c, which is the accumulated floating-point error of the kernel entries."""
-        # Float32 entries have an error of 6e-8, which may accumulate over a row. A low-rank kernel is solved in
-        # float64, by a system of the size of its rank, even if its factors are float32.
+        # Float32 entries have an error of 6e-8, which may accumulate over a row. Low-rank kernels are always solved in
+        # float64.
         unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))

@@ -46,10 +46,7 @@ class Neighborhoods:
 
     @classmethod
     def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray, by_rank: bool = False) -> Neighborhoods:
-        """Create neighborhoods from the indices of neighbors, an array of shape (n, k).
-
-        `distances` has shape (V, n, k), and `Y` contains the labels of all N training samples.
-        """
+        """Create neighborhoods from neighbors, of shape (n, k), and the labels Y of all training samples."""
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
 
     @cached_property
@@ -66,10 +63,7 @@ class Neighborhoods:
         return np.zeros(k) if self.by_rank else np.full(V, 4.0 / V)
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
-        """Compute the weights of the neighbors of each sample, which sum to 1.
-
-        `weights` contains one weight per view or rank. The result has shape (n, k).
-        """
+        """Compute the weights of the neighbors of each sample, which sum to 1, from view or rank weights."""
         if self.by_rank:
             exponent = np.tile(weights, (self.distances.shape[1], 1))
         else:
@@ -85,10 +79,7 @@ class Neighborhoods:
         return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Compute the gradient of the loss with respect to the view or rank weights.
-
-        `slope`, of shape (n, L), is the gradient with respect to the predictions.
-        """
+        """Compute the gradient of the loss for the weights from `slope`, the gradient for the predictions."""
         n, k = shares.shape
         pair, place = self._entries
         of_share = np.bincount(pair, slope.ravel()[place], n * k).reshape(n, k)
@@ -103,8 +94,8 @@ class TagPropFit:
     """Fitted weights of views or ranks, and logistic functions that map predictions to probabilities."""
 
     weights: np.ndarray
-    slope: np.ndarray | None  # slope alpha of the logistic function of each label; None without sigma
-    intercept: np.ndarray | None  # intercept beta of the logistic function of each label; None without sigma
+    slope: np.ndarray | None  # slope of the logistic function of each label
+    intercept: np.ndarray | None  # intercept of the logistic function of each label
     loss: float  # weighted negative log-likelihood of the training labels
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -115,10 +106,7 @@ class TagPropFit:
 
 
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
-    """Find view or rank weights by maximum likelihood, and with `sigma` also a logistic function per label.
-
-    `Y`, of shape (n, L), contains the labels of the n samples.
-    """
+    """Find view or rank weights by maximum likelihood, and with `sigma` also a logistic function per label."""
     # Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
     Y = np.asarray(Y, np.float64)
     start, L = around.start, Y.shape[1]

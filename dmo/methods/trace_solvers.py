@@ -151,7 +151,7 @@ class EmbeddingFit:
 
     values: np.ndarray  # eigenvalues of the k components, in descending order
     coefficients: np.ndarray  # coefficients of features or kernel columns for new samples, of shape (d, k)
-    steps: int = 0  # number of steps of the eigensolver, or 0 for small dense problems
+    steps: int = 0  # steps of the eigensolver, or 0 for dense problems
     converged: bool = True
     residual: float = 0.0  # largest residual of the eigenpairs
 
@@ -266,8 +266,7 @@ DIRECT_ROWS = 8192
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
     """Solve a problem from the moments of rows F (n x r), labels T (n x q) and, for a diagonal form, weighted rows."""
-    # `weights` are the sample weights with which the moments were collected. The function raises UserError if the
-    # problem has fewer than k directions.
+    # The moments were collected with the sample weights `weights`. Too few directions raise UserError.
     slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
     G = gram[slices[ROWS], slices[ROWS]]

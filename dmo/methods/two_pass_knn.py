@@ -26,10 +26,7 @@ from dmo.parameters import parametrized
 
 
 def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: float) -> np.ndarray:
-    """Compute label scores of m samples from their distances to the n training samples.
-
-    `distances` has shape (m, n), `Y` has shape (n, L), and the result has shape (m, L).
-    """
+    """Compute label scores of m samples from their distances (m x n) to the training samples with labels Y."""
     near = np.zeros(distances.shape, bool)
     for column in Y.T:
         members = np.flatnonzero(column)

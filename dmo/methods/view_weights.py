@@ -11,10 +11,10 @@ Weights per target use a kernel sum_v w_lv K_v and a ridge c_l for each target l
 and one eigendecomposition per candidate evaluates it for all targets. Generalized cross-validation selects the ridge,
 and the squared leave-one-out error, which has a closed form, selects the candidate. Moments of factor rows do not
 contain single rows, so generalized cross-validation then selects both. (la Tour, Eickenberg, Nunez-Elizalde, Gallant
-2022, NeuroImage 264, draw candidates in the same way and evaluate them by cross-validation.) After a few random
-candidates, further candidates change the best weights of one target to increase its likelihood as a Gaussian process.
-With P = (K + c I)^-1 and a = P y, w_v is multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P). This factor is 1
-at a stationary point (Zhou, Hu, Zhou, Lange 2019, equation 5, uses the power 1/2).
+2022, NeuroImage 264, evaluate such candidates by cross-validation.) After a few random candidates, others change the
+best weights of one target to increase its likelihood as a Gaussian process. With P = (K + c I)^-1 and a = P y, w_v is
+multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P). This factor is 1 at a stationary point (Zhou, Hu, Zhou,
+Lange 2019, equation 5, uses the power 1/2).
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 
 
 def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -> np.ndarray:
-    """Learn view weights by centered alignment, in one pass over blocks of distances.
-
-    Each block has shape (V, rows, n), and `Y` has shape (n, L).
-    """
+    """Learn view weights by centered alignment, in one pass over blocks of distances (V x rows x n)."""
     n = len(Y)
     centered = (Y - Y.mean(axis=0)).astype(np.float32)
     products: np.ndarray = np.zeros(())
@@ -86,10 +83,7 @@ _POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01
 
 @dataclass
 class _TargetSearch:
-    """Best weights and ridge found so far for each of L targets, with kernels scaled to mean diagonal 1.
-
-    `weights` has shape (L, V).
-    """
+    """Best weights and ridge found so far for each target, with kernels scaled to mean diagonal 1."""
 
     weights: np.ndarray
     ridges: np.ndarray  # best ridge of each target
@@ -235,10 +229,7 @@ def _positive(scale: np.ndarray) -> np.ndarray:
 
 
 def target_weights(found: KernelSearch | MomentSearch, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Search for view weights and a ridge for each target.
-
-    Returns weights of shape (L, V), which sum to 1 for each target, and L ridges.
-    """
+    """Search for view weights with sum 1 (L x V) and a ridge for each of L targets."""
     count, rng = len(found.scale), np.random.default_rng(random_state)
     for w in [np.full(count, 1 / count), *np.eye(count)] if count > 1 else np.ones((1, 1)):
         found.score(w)
@@ -300,10 +291,7 @@ def view_weights(
 def weighed_views(
     given: ProductKernel, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the distance and the weight of each view.
-
-    If the weights are learned, they are fitted to the labels Y of shape (n, L).
-    """
+    """Return the distance and the weight of each view; the labels Y are used if weights are learned."""
     distances = named_distances(given.distances, views)
     if not learns(given.weights):
         return distances, given_weights(given.weights, list(views))

@@ -3,8 +3,8 @@
 A search consists of several rounds of cross-validation. The first round compares kernels, bandwidths and scalings with
 a few ridges, on a subset if there are many samples. The second round uses more samples, and varies bandwidths and
 ridges around the best two kinds of model as long as the score improves. Later rounds vary the ridge on still more
-samples, and finally the decoder. The parameters of the given estimator are always among the candidates, so the result
-never has a lower cross-validation score than they have.
+samples, and finally the decoder. The parameters of the given estimator are also candidates, so the cross-validation
+score cannot decrease.
 
 A round is a race, which drops candidates that cannot win after one and after two folds. The first round keeps a quarter
 of the candidates, and later rounds drop candidates with a score far below the best score.
