@@ -120,7 +120,7 @@ class Data:
         `Y` and `known` have shape (n, L).
         """
         n = sample_count(views)
-        ones = np.broadcast_to(1.0, n)  # This array stores a single number.
+        ones = np.broadcast_to(1.0, n)  # The broadcast array stores a single number.
         if weights is None and known is None:
             return cls(views, SampleWeights(dict.fromkeys(views, ones), ones), Y)
         if not isinstance(weights, SampleWeights):

@@ -240,7 +240,7 @@ def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) 
 
 
 def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
-    """Convert a number of components, or a fraction of the number of labels, to a number of components.
+    """Return the number of components; `wanted` is this number or a fraction of the number of labels.
 
     A fraction yields at most `label_rank` components, the rank of the centered labels.
     """

@@ -34,7 +34,7 @@ from dmo.parameters import flat
 Targets: TypeAlias = Literal["auto", "labels", "real"]
 """Values of the parameter `targets`: labels or regression targets. With "auto", `are_real` distinguishes them."""
 _MANY = 4096
-"""Number of labels above which sparse labels are not converted to dense matrices, because they would be too large."""
+"""Number of labels above which sparse labels stay sparse, because matrices of labels x labels would be too large."""
 
 
 def check_labels(
@@ -222,7 +222,7 @@ def check_label_factor(
     """Convert y to a factor F of its label kernel matrix, K_Y = F F', and return it with a mask of known entries."""
     # For "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of a matrix
     # that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes of
-    # `check_labels` are set. Other kernels receive y itself.
+    # `check_labels` are set. Kernels other than "linear" receive y itself.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -543,7 +543,7 @@ def _columns(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return y as a matrix with 0 for unknown entries, and a mask of the known entries or None if all are known.
 
-    Numbers are not changed. Classes and lists of labels become one column per class.
+    A matrix of numbers is not changed, and classes or lists of labels become one column per class.
     """
     if isinstance(values, list):
         return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
@@ -612,7 +612,7 @@ def _learn(
     if tree is not None:
         if not multilabel:
             raise UserError("a hierarchy needs label sets, y is a vector of classes; pass a list of labels per sample")
-        # Store all relations, because a refit of a saved model needs those of labels that no sample has.
+        # Store the whole hierarchy, because a refit of a saved model may need labels that no sample has.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 

@@ -237,7 +237,7 @@ class ProjectionOptions:
 
 @dataclass(frozen=True)
 class Projected:
-    """Fitted projection."""
+    """Fitted projection with an optional decoder of the labels."""
 
     expansion: Expansion  # function that computes coordinates of new samples
     fit: EmbeddingFit

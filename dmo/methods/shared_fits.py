@@ -147,7 +147,7 @@ class SharedFits(Annotator):
         return getattr(type(self), method) is not getattr(SharedFits, method)
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn weights of the views that all candidates share. By default, there are none."""
+        """Learn view weights that all candidates share; by default, nothing is learned."""
 
     def _complete_labels(self, data: Data) -> Data:
         """Impute unknown labels for all candidates. By default, `_held_out_fit` receives unknown labels."""
@@ -422,9 +422,9 @@ class MomentFolds(_Folds):
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
-        # Folds may differ, because more components than the label rank of a fold would require random directions.
+        # Count components per fold, because more components than the label rank would require random directions.
         most = [max(found.values()) for found in components]
-        # This is the memory of separate candidates; candidates that share a space need less.
+        # Assume separate candidates, although candidates that share a space need less memory.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]

@@ -17,8 +17,8 @@ the steps are:
     F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of S, with one factorization per distinct value;
     Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
 
-The iteration is a fixed-point iteration on one n x L block (Douglas-Rachford). It is over-relaxed and accelerated by
-Anderson extrapolation (type II).
+The solver iterates a fixed-point map of one n x L block (Douglas-Rachford), with over-relaxation and Anderson
+extrapolation (type II).
 
 Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); Walker, Ni 2011 and O'Donoghue 2021
 (extrapolation as in SCS 3).

@@ -459,10 +459,10 @@ def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
 class Inverse:
     """Solver that computes (K + c I)^-1 B for several B; the number of columns of B determines the method."""
 
-    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs as much as about
-    # n / (6 k) products with k columns. They are also used for kernels in tiles, because a Cholesky factor would need
-    # 8 n^2 bytes in the client process. If conjugate gradients do not converge, Cholesky is used. `FullRank` solves
-    # systems with c = 0.
+    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs as much as about n
+    # / (6 k) products with k columns. Kernels in tiles use conjugate gradients as well, because a Cholesky factor would
+    # need 8 n^2 bytes in the client process. If conjugate gradients do not converge, Cholesky is used. `FullRank`
+    # solves systems with c = 0.
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge

@@ -48,7 +48,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     with_labels: np.ndarray = np.zeros(())
     parts = []
     for where, d in blocks:
-        # Subtract 1, the mean distance. Otherwise, centering the large squares later would lose precision in float32.
+        # Subtract the mean distance of 1, because centering the larger values later would lose precision in float32.
         a = 1.0 - np.asarray(d, np.float32)
         flat = a.reshape(len(a), -1)
         products = products + (flat @ flat.T).astype(np.float64)
@@ -71,7 +71,7 @@ PER_TARGET = "per-target"
 """Option of ridge regression that learns separate kernel weights for each label or target."""
 SEARCHED = 1500
 """Maximum number of samples, or of columns of moments, from which weights per target are learned."""
-# These are the numbers of random candidates, of changed candidates per view, and of changed candidates at most.
+# A search tries `_DRAWN` random candidates, and then `_MOVED` changed candidates per view, at most `_MOST` of them.
 _DRAWN, _MOVED, _MOST = 20, 20, 160
 _CONCENTRATIONS = (0.1, 1.0)  # Concentrations of the Dirichlet distributions, used alternately to draw weights.
 _RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # candidate ridges, relative to the mean diagonal entry of the kernel
@@ -160,8 +160,8 @@ class MomentSearch(_TargetSearch):
     # The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
 
     gram: np.ndarray  # F'F for the scaled factor rows of all views, of shape (R, R)
-    products: np.ndarray  # F'Y, of shape (R, L)
-    squares: np.ndarray  # y'y for each target
+    products: np.ndarray  # product F'Y of factor rows and targets
+    squares: np.ndarray  # squared norm y'y of each target
     view: np.ndarray  # index of the view of each of the R columns
     n: float
     center: bool
@@ -256,7 +256,7 @@ def learns(given: Any) -> bool:
 
 
 def given_weights(given: Mapping[str, float] | Sequence[float] | str | None, views: Sequence[str]) -> dict[str, float]:
-    """Convert an option to one weight per view, with sum 1."""
+    """Convert weights that the user passed to one weight per view, with sum 1."""
     if isinstance(given, str) and given != "equal":
         raise UserError(f"weights = {given!r}; known: a weight per view, {', '.join(map(repr, ('equal', *LEARNERS)))}")
     found = per_view("weights", 1.0 if given is None or isinstance(given, str) else given, views, NOT_NEGATIVE)

@@ -400,7 +400,7 @@ def _description(
         return None
 
     def describe() -> str:
-        # The description contains the engine, because the automatic choice depends on the free memory.
+        # Include the engine, because its automatic choice depends on the free memory.
         engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
         return digest(known, engine, rows, fingerprint(task.labels), task.fold)

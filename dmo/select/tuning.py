@@ -300,7 +300,7 @@ class _Problem:
         return float(np.mean(best["folds"][:folds]) - deviations * best["std"] / np.sqrt(folds))
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
-        """Score the candidates of some rows, and neighboring ridges, on more samples, if there are more samples."""
+        """Score some candidates, and neighboring ridges, on more samples; return self if all samples are in use."""
         if self.chosen is None:
             return self
         more = self.on(most)
@@ -316,7 +316,7 @@ class _Problem:
         return max(self.table, key=lambda row: row["mean"])
 
     def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
-        """Score grids, extend them while the best value is the smallest or largest, and return the best row."""
+        """Score grids, extend a grid while its smallest or largest value is the best, and return the best row."""
         best = self.sweep(grids)
         for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
             more_values: list[float] = []
@@ -346,7 +346,7 @@ class _Problem:
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # For example, "pca" does not predict.
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # "pca" does not predict outputs.
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
