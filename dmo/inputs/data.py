@@ -140,7 +140,7 @@ class Data:
 
     @property
     def n(self) -> int:
-        """Number of samples, which is the same for all views."""
+        """Number of samples."""
         return sample_count(self.views)
 
     @property

@@ -528,7 +528,7 @@ def _is_other(value: Any, in_table: bool) -> bool:
 
 
 def _sentence(what: str, error: ValueError) -> str:
-    """Return the message of a NumPy or scikit-learn error, with a fix if rows have unequal lengths."""
+    """Return the message of an error; add a fix if rows have unequal lengths."""
     text = str(error).partition("\n[")[0]  # The message of scikit-learn lists all complex features.
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
@@ -556,7 +556,7 @@ def _refuse_non_finite(
 def _not_finite(
     key: str, block: Any, first_row: int, names: Sequence[str] | None, kind: ViewKind, whole: bool
 ) -> UserError:
-    """Return the error for a block with NaN, infinities, or numbers whose sums of squares overflow."""
+    """Return the error for a block with NaN, infinity, or numbers that are too large."""
     stored = dense(block)
     # Compare in float64, because the bound would be infinite in float32, and infinities would pass.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]

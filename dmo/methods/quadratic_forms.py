@@ -40,14 +40,14 @@ class Options:
     shrinkage: float = 0.5  # weight of the identity matrix in a shrunk covariance
     n_neighbors: int | None = None  # number of neighbors; None: 15 neighbors, or all samples of the class
     n_repelled: int | None = None  # number of neighbors in other classes; None: 15 neighbors
-    weight: Any = "constant"  # kind of edge weights for `graphs.weigh`, or a matrix of weights of shape (n, n)
+    weight: Any = "constant"  # kind of edge weights for `graphs.weigh`, or an n x n matrix
     bandwidth: float | str = "mean"
     tau: float = 1.0  # constant of inverse weights
     adjacency: Mode = "union"
     metric: Metric = "euclidean"
     regularization: float = 1e-3  # regularization of reconstruction weights
     penalty: float = 1.0  # weight of the within-class scatter in the objective
-    repulsion: float = 1.0  # weight of the neighbor pairs of different classes, which are pushed apart
+    repulsion: float = 1.0  # weight of neighbor pairs of different classes
     smoothness: float = 0.1  # weight of the Laplacian term
     supervised: str = "fda"  # supervised method of the combination "mix"
     unsupervised: str = "lpp"  # unsupervised method of the combination "mix"
@@ -82,8 +82,8 @@ class TraceSamples:
     """Rows, labels and weights of the samples of an eigenproblem."""
 
     n: int
-    rows: Any = None  # rows X of shape (n, d), for methods that use them
-    labels: Any = None  # labels of 0 and 1, or a factor of a label kernel, of shape (n, q)
+    rows: Any = None  # rows X, for methods that use them
+    labels: Any = None  # labels of 0 and 1, or a factor of a label kernel
     trace: float | None = None  # trace of the kernel X X'; None: computed from the rows
     center: bool = True
     weights: np.ndarray | None = None  # positive sample weights; None: all weights are 1
@@ -106,7 +106,7 @@ class TraceSamples:
 
     @property
     def size(self) -> float:
-        """Sum of the sample weights, which is the number of samples if there are no weights."""
+        """Sum of the sample weights, or the number of samples without weights."""
         return self.n if self.weights is None else float(self.weights.sum())
 
     def total(self, T: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Kernel ridge regression of labels or regression targets on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
+"""Kernel ridge regression on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
 
 from __future__ import annotations
 
@@ -565,7 +565,7 @@ class MultiViewRidge(Incremental, SharedFits):
             left.add(share, weights[left.rows] > 0, joined(scores, n_labels))
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
-        """Fit each target with its own kernel weights and ridge; the arguments are those of `_learn_exact`."""
+        """Fit each target with its own kernel weights and ridge."""
         self._check_by_target(data.complete)
         views, n, engine = data.views, data.n, replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
@@ -622,7 +622,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return target_weights(KernelSearch.of(matrices, targets, self.center), self.random_state)
 
     def _learn_by_target(self, moments: Moments) -> None:
-        """Select kernel weights and a ridge for each target from moments if weights="per-target"."""
+        """Select kernel weights and a ridge for each target from moments."""
         if self._by_target:
             self._check_by_target()
             found = self._given_by_target or target_weights(MomentSearch.of(moments, self.center), self.random_state)
@@ -749,12 +749,12 @@ class MultiViewRidge(Incremental, SharedFits):
         return self.view_weights_[regression] if self.combine == "predictions" and not is_product(self.kernel) else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn the distances and weights of the views, which `_kernels` uses."""
+        """Learn the distances and weights of the views."""
         given = replace(self._product, weights=None) if self._by_target else self._product
         self._distances, self.view_weights_ = weighed_views(given, views, Y, self.random_state)
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
-        """Return one kernel per regression: the kernel of a view, or a combined kernel of all views."""
+        """Return one kernel per view, or a combined kernel of all views."""
         if is_product(self.kernel):
             return {"all": product_kernel(self._distances, self.view_weights_, self._product.gamma)}
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
@@ -782,7 +782,7 @@ class MultiViewRidge(Incremental, SharedFits):
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
-        """Return the ridge of each regression, which is a number or an array with one ridge per label."""
+        """Return the ridge of each regression: a number, or one ridge per label."""
         if regressions == views and not is_product(self.kernel):
             found = per_view("ridge", self.ridge, views, POSITIVES)
         elif isinstance(self.ridge, (Mapping, list, tuple)):

@@ -58,9 +58,9 @@ class Extrapolation:
 
     def forget(self) -> None:
         """Drop all stored pairs, which is necessary if the map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # values of s + g and g at the previous point
-        self._moves: list[np.ndarray] = []  # differences of s + g between consecutive points
-        self._changes: list[np.ndarray] = []  # differences of g between consecutive points
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g at the previous point
+        self._moves: list[np.ndarray] = []  # differences of s + g
+        self._changes: list[np.ndarray] = []  # differences of g
         self._gram = np.zeros((0, 0))
         self._extrapolated = False
 
@@ -495,7 +495,7 @@ Loss: TypeAlias = EpsilonInsensitive | Power
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
-    """Return the loss with this name, and check epsilon."""
+    """Return a loss by its name."""
     if name == EPSILON_INSENSITIVE:
         if not (epsilon > 0 and np.isfinite(epsilon)):
             raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for epsilon 0 use loss='l1'")
@@ -516,8 +516,8 @@ class Problem:
     targets: np.ndarray  # outputs Y, of shape (n, L)
     loss: Loss
     C: float  # positive weight of the loss
-    frames: np.ndarray | None = None  # frames U, of shape (n, L, L); None: identity matrices
-    coupling: np.ndarray | None = None  # positive semidefinite matrix S, of shape (L, L); None: the identity matrix
+    frames: np.ndarray | None = None  # frames U of the samples; None: identity matrices
+    coupling: np.ndarray | None = None  # positive semidefinite matrix S; None: identity
     weights: np.ndarray | None = None  # positive sample weights; None: all weights are 1
 
     @property

@@ -388,7 +388,6 @@ class Search:
 
 
 def _is_factored(form: QuadraticForm) -> bool:
-    """Return whether the form is T T' for a factor T, without other terms."""
     return form.is_factor and form.core is None
 
 

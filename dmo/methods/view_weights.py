@@ -122,7 +122,7 @@ class KernelSearch(_TargetSearch):
 
     @classmethod
     def of(cls, kernels: np.ndarray, Y: np.ndarray, center: bool) -> Self:
-        """Scale kernels of shape (V, n, n) and start a search for targets of shape (n, L)."""
+        """Scale the kernels to mean diagonal 1 and start a search."""
         scale = _positive(np.array([np.trace(K) / len(Y) for K in kernels]))
         return cls._begun(Y.shape[1], scale, kernels / scale[:, None, None], Y, center)
 
@@ -159,7 +159,7 @@ class MomentSearch(_TargetSearch):
     # D F'F D = U s U'. With z = U'D F'y, a target y has the squared residual y'y - sum z^2 (1 + c / (s + c)) / (s + c).
     # The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
 
-    gram: np.ndarray  # F'F for the scaled factor rows of all views, of shape (R, R)
+    gram: np.ndarray  # product F'F of the scaled factor rows of all views
     products: np.ndarray  # product F'Y of factor rows and targets
     squares: np.ndarray  # squared norm y'y of each target
     view: np.ndarray  # index of the view of each of the R columns
@@ -269,7 +269,7 @@ def given_weights(given: Mapping[str, float] | Sequence[float] | str | None, vie
 def view_weights(
     given: Mapping[str, float] | Sequence[float] | str | None, near: ViewDistances, Y: np.ndarray
 ) -> dict[str, float]:
-    """Return the view weights that the user passed, or learn them from labels of shape (n, L)."""
+    """Return view weights that the user passed, or learn them from labels."""
     views = list(near.kernels)
     if not learns(given):
         return given_weights(given, views)

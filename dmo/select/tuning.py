@@ -234,7 +234,7 @@ class _Problem:
         return {name: values for name, values in grid.items() if name in own}
 
     def held(self, grid: Grid) -> Grid:
-        """Limit default values of `n_components` to the size of a training fold, and drop ridges that are not used."""
+        """Limit default values of `n_components` to the maximum of a training fold, and drop unused ridges."""
         defaults, held = _grid_of_class(type(self.estimator)), dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
@@ -432,7 +432,7 @@ def _default_grid(estimator: BaseEstimator) -> Grid:
 
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
-    """Search for the best kernel, bandwidth, scaling, ridge and decoder in rounds, and return the best row."""
+    """Search in rounds for kernel, bandwidth, scaling, ridge and decoder, and return the best row."""
     by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
     if by_target:  # Search without view weights first, because weights per target are tried at the end.
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
