@@ -1,6 +1,6 @@
-"""Validated input of a fit: views, labels or regression targets, the mask of known entries, and sample weights.
+"""Validated input of a fit: views, labels or regression targets, a mask of known entries, and sample weights.
 
-Weights are always present, so that a method needs only one code path for weighted and unweighted samples.
+Sample weights are always present, so that a method has a single code path for weighted and unweighted samples.
 """
 
 from __future__ import annotations
@@ -42,20 +42,17 @@ from dmo.labels.label_kernels import label_directions
 
 log = logging.getLogger("dmo")
 LABEL_WEIGHTS = "labels"
-"""Key of the label weights in a mapping from view to sample weights."""
+"""Key of the label weights in a mapping from views to sample weights."""
 
 
 @dataclass(frozen=True)
 class SampleWeights:
-    """Sample weights for each view and for the labels.
+    """Sample weights for each view and for the labels."""
 
-    views, labels (n,); entries (n, L)
-    """
-
-    views: dict[str, np.ndarray]  # (n,): non-negative; 0 if the sample is missing from the view
-    labels: np.ndarray  # (n,): non-negative
-    entries: np.ndarray | EntryRows | None = None
-    before: SampleWeights | None = None
+    views: dict[str, np.ndarray]  # nonnegative weights of each view; 0 if a sample is missing from the view
+    labels: np.ndarray  # nonnegative weights of the samples for the labels
+    entries: np.ndarray | EntryRows | None = None  # additional factor of each label entry, of shape (n, L)
+    before: SampleWeights | None = None  # the weights before they were multiplied by class weights
     ones: bool = field(init=False)  # whether all weights are 1, for every view and every label
 
     def __post_init__(self) -> None:
@@ -64,26 +61,20 @@ class SampleWeights:
 
     @property
     def plain(self) -> SampleWeights:
-        """Sample weights without class weights."""
+        """Sample weights that are not multiplied by class weights."""
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Compute the fraction of the weight of every sample that a leave-one-out score in KGHA's space omits.
-
-        -> (n,)
-        """
-        # An integer weight means repeated rows. Leaving one of them out removes 1 / weight of the sample; the space
-        # itself is learned from all labels anyway.
+        """Compute the fraction of the weight of each sample that KGHA's leave-one-out scores omit; None means 1."""
+        # An integer weight stands for repeated rows, and leaving one of them out removes 1 / weight of the sample. The
+        # embedding itself is learned from all labels.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
         return 1.0 / np.maximum(counts, 1.0)
 
     def of_views(self, views: Sequence[str]) -> np.ndarray:
-        """Return the sample weights of views that share one combined kernel; they must be equal.
-
-        -> (n,)
-        """
+        """Return the sample weights of views that share one combined kernel; raise an error if they differ."""
         first = self.views[views[0]]
         for view in views[1:]:
             if not np.array_equal(self.views[view], first):
@@ -94,10 +85,7 @@ class SampleWeights:
         return first
 
     def rows(self, index: np.ndarray) -> SampleWeights:
-        """Select the weights of some samples.
-
-        index (m,)
-        """
+        """Select the weights of the samples with the given indices."""
         entries = None if self.entries is None else picked(self.entries, index)
         before = None if self.before is None else self.before.rows(index)
         return SampleWeights(
@@ -107,16 +95,13 @@ class SampleWeights:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Views, labels or regression targets, and the sample weights of each.
-
-    Y (n, L); known (n, L)
-    """
+    """Views and labels or regression targets of a fit, with sample weights."""
 
     views: Mapping[str, Rows]
-    weights: SampleWeights  # label weights are 0 for samples without a known label
-    Y: Any = None  # labels of 0 and 1 (CSR if there are very many) or scaled regression targets; None without targets
-    known: Any = None  # an array or `KnownRows`; None: all labels of samples of positive weight are known
-    complete: bool = field(init=False)  # whether nothing is missing and all weights are 1
+    weights: SampleWeights  # sample weights; label weights are 0 for samples without a known label
+    Y: Any = None  # labels of 0 and 1 (CSR if there are very many), scaled regression targets, or None without targets
+    known: Any = None  # mask of the known labels, or None if all labels of samples with positive weight are known
+    complete: bool = field(init=False)  # whether all labels and samples are present and all weights are 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "complete", self.known is None and self.weights.ones)
@@ -130,12 +115,12 @@ class Data:
         known: Any = None,
         passive: bool = False,
     ) -> Self:
-        """Combine views, labels and weights; view weights of samples without a known label are 0 unless `passive`.
+        """Combine views, labels and weights; unless `passive`, samples without a known label get weight 0 in all views.
 
-        Y, known (n, L); weights (n,)
+        `Y` and `known` have shape (n, L).
         """
         n = sample_count(views)
-        ones = np.broadcast_to(1.0, n)  # stores a single number
+        ones = np.broadcast_to(1.0, n)  # The broadcast array stores a single number.
         if weights is None and known is None:
             return cls(views, SampleWeights(dict.fromkeys(views, ones), ones), Y)
         if not isinstance(weights, SampleWeights):
@@ -165,40 +150,40 @@ class Data:
 
     @property
     def many(self) -> bool:
-        """Whether the labels are CSR because they are too many for matrices of labels x labels."""
+        """Whether labels are sparse because matrices of shape labels x labels would be too large."""
         return scipy.sparse.issparse(self.Y)
 
     @property
     def often(self) -> np.ndarray | None:
-        """Sample weights of the only view (n), or None if all are 1."""
+        """Sample weights of the only view, or None if all weights are 1."""
         found = next(iter(self.weights.views.values()))
         return None if (found == 1).all() else found
 
     @property
     def any_weight(self) -> np.ndarray:
-        """Mask of the samples with a positive weight in some view (n)."""
+        """Mask of the samples that have a positive weight in at least one view."""
         return np.any([own > 0 for own in self.weights.views.values()], axis=0)
 
     @property
     def labeled(self) -> np.ndarray:
-        """Indices of the samples with a known label and a view."""
+        """Indices of the samples that have a known label and at least one view."""
         return np.flatnonzero(self.any_weight & (self.weights.labels > 0))
 
     @property
     def n_labeled(self) -> float:
-        """Total weight of the samples with a known label."""
+        """Total weight of the samples that have a known label."""
         return float(self.n if self.complete else self.weights.labels[self.any_weight].sum())
 
     @property
     def counts(self) -> Any:
-        """Weights of the label entries (n x L), to be multiplied by the sample weights; None if all are 1."""
+        """Factors on the weights of single label entries, of shape (n, L), or None if all factors are 1."""
         if self.weights.entries is None:
             return self.known
         return self.weights.entries if self.known is None else ProductRows(self.weights.entries, self.known)
 
     @property
     def answers(self) -> Any:
-        """The target in the form of an argument `y` of fit: unknown entries are NaN or masked (n x L)."""
+        """Target in a form that `fit` accepts as `y`, in which unknown entries are NaN or masked."""
         if self.known is None:
             return self.Y
         if isinstance(self.Y, LabelRows) and isinstance(self.known, KnownRows):
@@ -209,9 +194,9 @@ class Data:
 
     @cached_property
     def frequency(self) -> np.ndarray:
-        """Weighted fraction of positives among the known entries of each label (L)."""
+        """Weighted fraction of positive entries among the known entries of each label."""
         Y = self.Y
-        if self.complete:  # avoids the float64 copy that a matrix product creates
+        if self.complete:  # This avoids the float64 copy that a matrix product creates.
             return np.asarray(Y.mean(axis=0), np.float64)
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:
@@ -220,9 +205,9 @@ class Data:
         return np.divide(carried, total, out=np.zeros(Y.shape[1]), where=total > 0)
 
     def decided(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the weights of label entries for learning decisions, without class weights; None if all are 1.
+        """Return the weights of label entries from which decisions are learned, without class weights.
 
-        rows (m,) -> (m, L)
+        The result has shape (m, L) for m row indices, and is None if all weights are 1.
         """
         if self.complete:
             return None
@@ -233,7 +218,7 @@ class Data:
         return None if (counts == 1).all() else counts
 
     def held(self) -> Data:
-        """Convert labels and entry weights to arrays, for engines that solve for all samples at once."""
+        """Convert row sources of labels to arrays, for methods that solve for all samples at once."""
         arrays: Any = {
             name: np.asarray(part) for name in ("Y", "known") if isinstance(part := getattr(self, name), EntryRows)
         }
@@ -243,10 +228,7 @@ class Data:
         return replace(self, weights=weights, **arrays) if arrays or weights is not self.weights else self
 
     def rows(self, index: np.ndarray) -> Data:
-        """Select some samples.
-
-        index (m,)
-        """
+        """Select the samples with the given indices."""
         some = {view: Subset(source, index) for view, source in self.views.items()}
         known = None if self.known is None else picked(self.known, index)
         known = None if known is None or known.all() else known
@@ -259,14 +241,14 @@ def read_complete(estimator: Any, views: Mapping[str, Rows], y: Any) -> Data:
 
 
 def read_some(estimator: Any, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-    """Read the labels of one view; some samples may be unlabeled."""
+    """Read the labels of the samples of one view; samples may be unlabeled."""
     n = sample_count(views)
     Y, known = check_known_labels(estimator, y, n)
     return Data.of(views, Y, weights, None if known.all() else known[:, None], passive=True)
 
 
 def with_unknown(views: Mapping[str, Rows], Y: Any, known: Any, weights: SampleWeights | None) -> Data:
-    """Labels or outputs, 0 where they are unknown; samples without any known one count as well, because they are imputed."""
+    """Combine views with labels or outputs, with 0 for unknown entries, which the caller imputes later."""
     if known is None:
         return Data.of(views, densified(Y), weights)
     known = np.asarray(densified(known), bool)
@@ -282,9 +264,9 @@ def read_labels(
     wanted: Mapping[str, bool],
     passive: bool = False,
 ) -> Data:
-    """Read labels or regression targets with optional unknown entries; sets the attributes of `check_labels`.
+    """Read labels or regression targets whose entries may be unknown, and set the attributes of `check_labels`.
 
-    `wanted` maps names of features that need dense labels to whether they are used.
+    `wanted` maps the names of features that need dense labels to whether they are used.
     """
     n = sample_count(views)
     estimator.outputs_ = None
@@ -322,7 +304,7 @@ def read_labels(
 
 
 def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Log how a fit treats sparse labels for which `are_many` holds."""
+    """Log how a fit treats labels if there are too many for dense matrices, and return them unchanged."""
     log.info(
         "%d labels are kept as a sparse matrix: no probabilities are learned, and predict returns as many labels per "
         "sample as a training sample has on average",
@@ -332,9 +314,9 @@ def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, np.ndarray | None]:
-    """Project very many sparse labels onto right singular vectors V (L x q); return other labels unchanged.
+    """Project very many sparse labels on right singular vectors V, of shape (L, q), and return both.
 
-    Y (n, L) -> (n, L) or (n, q); V
+    Other labels are returned unchanged, with None instead of V.
     """
     if not scipy.sparse.issparse(Y):
         return Y, None
@@ -345,11 +327,8 @@ def directions(Y: Any, components: int, random_state: int | None) -> tuple[Any, 
 def check_weights(
     sample_weight: RowWeights | SampleWeights, views: Mapping[str, Rows], detail: WeightDetail
 ) -> SampleWeights | None:
-    """Validate sample weights. Weights per view are set to 0 for samples that are missing from the view.
-
-    sample_weight (n,); views (n, d)
-    """
-    if isinstance(sample_weight, SampleWeights):  # already validated by an outer fit
+    """Validate sample weights. Weights per view are set to 0 for samples that the view does not contain."""
+    if isinstance(sample_weight, SampleWeights):  # An outer fit has already validated the weights.
         return sample_weight
     n = sample_count(views)
     if detail == "sample":
@@ -393,7 +372,7 @@ def check_weights(
 
 
 def with_class_weights(data: Data, class_weight: ClassWeight, classes: list[Any]) -> Data:
-    """Multiply the sample weights by the weights of the classes; for label matrices see `with_label_weights`."""
+    """Multiply the sample weights by class weights, for a vector of classes."""
     given, Y = data.weights, data.Y
     if isinstance(class_weight, Mapping):
         by_class = _named_weights(class_weight, classes, "classes")
@@ -401,7 +380,7 @@ def with_class_weights(data: Data, class_weight: ClassWeight, classes: list[Any]
         counts = given.labels @ Y
         by_class = np.divide(counts.sum(), (counts > 0).sum() * counts, out=np.zeros_like(counts), where=counts > 0)
     own = by_class[Y.argmax(axis=1)]
-    if data.known is not None:  # samples without a class keep their weights
+    if data.known is not None:  # Samples without a class keep their weights.
         own = np.where(data.known.any(axis=1), own, 1.0)
     weights = SampleWeights(
         {view: weights * own for view, weights in given.views.items()}, given.labels * own, given.entries, given
@@ -418,10 +397,7 @@ def with_label_weights(
     Y: Any,
     known: Any,
 ) -> SampleWeights | None:
-    """Multiply the entry weights of a label matrix by the class weights of its positives and negatives.
-
-    Y, known (n, L)
-    """
+    """Multiply the weights of the entries of a label matrix by class weights, for a matrix of labels."""
     if given is not None and given.entries is not None and given.entries.shape != Y.shape:
         raise UserError(
             f"sample_weight of the labels has shape {given.entries.shape}, the labels {Y.shape}; pass one weight per "
@@ -456,10 +432,7 @@ def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: st
 
 
 def check_row_weights(sample_weight: RowWeights, n: int) -> np.ndarray | None:
-    """Validate sample weights shared by all views and the labels; return None if all are 1.
-
-    sample_weight (n,) -> (n,)
-    """
+    """Validate sample weights that apply to all views and to the labels; return None if all weights are 1."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Mapping):

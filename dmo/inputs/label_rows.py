@@ -1,6 +1,6 @@
-"""Row sources for label matrices: sparse or stored labels, masks of known entries, and entry weights.
+"""Row sources for label matrices: sparse or stored labels, masks of known entries, and weights of entries.
 
-Indexing such a source returns a NumPy array, so that methods read blocks of it like blocks of a matrix.
+An index into a row source returns a NumPy array, so methods can read blocks of rows as from a matrix.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, in_memor
 
 
 class EntryRows(ByRows):
-    """Base class of row sources that describe a label matrix; selected rows are NumPy arrays."""
+    """Base class of row sources that represent a label matrix and return selected rows as NumPy arrays."""
 
-    __array_ufunc__ = None  # makes NumPy use `__rmatmul__` for `weights @ labels`
+    __array_ufunc__ = None  # With None, NumPy calls `__rmatmul__` for `weights @ labels`.
     ndim = 2
-    shape: Any  # (n, L)
+    shape: Any  # numbers of samples and labels
     dtype: Any  # data type of the entries
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Read the rows of a slice, or rows by their indices."""
+        """Read rows, which are selected by a slice or by their indices."""
         raise NotImplementedError
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        if isinstance(where, tuple):  # scikit-learn indexes with [rows, ...]
+        if isinstance(where, tuple):  # The index of scikit-learn has the form [rows, ...].
             return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
             return self.read(where)
@@ -42,7 +42,7 @@ class EntryRows(ByRows):
         return np.asarray(self.read(slice(None)), dtype)
 
     def take(self, index: np.ndarray) -> Self:
-        """Select rows without reading the others; stored rows stay in the store."""
+        """Select rows without reading other rows; labels in a store are not loaded."""
         parts = {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
         tall = {name: picked(part, index) for name, part in parts.items() if len(getattr(part, "shape", ())) == 2}
         return replace(self, **tall)  # type: ignore[type-var]
@@ -52,61 +52,54 @@ class EntryRows(ByRows):
 
 
 def picked(part: Any, index: np.ndarray) -> Any:
-    """Select rows of an array or a row source without changing its type."""
+    """Select rows of an array or of a row source, and return an object of the same kind."""
     if isinstance(part, EntryRows):
         return part.take(index)
     return part[index] if in_memory(part) else Subset(part, index)
 
 
 def row_parts(labels: Any, index: np.ndarray) -> Block:
-    """Read rows of labels; sparse labels are returned as CSR."""
+    """Read some rows of labels, as a CSR matrix if the labels are sparse."""
     return rows(picked(getattr(labels, "source", labels), index))
 
 
 def densified(part: Any) -> Any:
-    """Convert sparse labels or a label row source to an array; return None and arrays unchanged."""
+    """Convert sparse labels or a label row source to an array; arrays and None are returned unchanged."""
     if scipy.sparse.issparse(part):
         return part.toarray()
     return np.asarray(part) if isinstance(part, EntryRows) else part
 
 
 def entry_blocks(part: Any) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of rows with the matching blocks of a label matrix, each with a bounded number of entries."""
+    """Yield row slices of a label matrix with the corresponding blocks, which have a limited number of entries."""
     for where in cell_blocks(part.shape):
         yield where, part[where]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelRows(EntryRows):
-    """Labels of 0 and 1 that are sparse or in a store (`source`); indexing returns arrays.
-
-    source (n, L)
-    """
+    """Labels of 0 and 1 that are sparse or in a store; selected rows are NumPy arrays."""
 
     source: Rows
 
     @classmethod
     def of(cls, labels: Any) -> Any:
-        """Create label rows from sparse labels; return arrays unchanged."""
+        """Create a row source from sparse labels; arrays are returned unchanged."""
         return cls(labels) if scipy.sparse.issparse(labels) else labels
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, L)."""
         return self.source.shape[0], self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Data type of the source."""
         return self.source.dtype
 
     @property
     def chunks(self) -> Any:
-        """Chunks of the source, or None."""
         return getattr(self.source, "chunks", None)
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Read rows as an array."""
         return dense(rows(self.source, where) if isinstance(where, slice) else row_parts(self, where))
 
     @cached_property
@@ -115,17 +108,11 @@ class LabelRows(EntryRows):
         return np.sum([rows(self.source, where).sum(axis=0, dtype=kind) for where in cell_blocks(self.shape)], axis=0)
 
     def sum(self, axis: int, dtype: Any) -> np.ndarray:
-        """Count the samples of every label.
-
-        -> (L,)
-        """
+        """Count the positive samples of each label."""
         return self._sums.astype(dtype)
 
     def mean(self, axis: int) -> np.ndarray:
-        """Compute the fraction of the samples that carry every label.
-
-        -> (L,)
-        """
+        """Compute the fraction of positive samples of each label."""
         return self._sums / len(self)
 
     def __rmatmul__(self, weights: np.ndarray) -> np.ndarray:
@@ -134,9 +121,9 @@ class LabelRows(EntryRows):
 
 @dataclass(frozen=True, eq=False)
 class KnownRows(EntryRows):
-    """Mask of the known entries of a label matrix, stored as the sparse matrix of unknown entries.
+    """Mask of the known entries of a label matrix, which stores the positions of unknown entries.
 
-    missing (n, L), CSR without stored zeros
+    `missing` is a CSR matrix without stored zeros.
     """
 
     missing: scipy.sparse.csr_array
@@ -144,31 +131,25 @@ class KnownRows(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, L)."""
         return self.missing.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Read rows as an array of bool."""
         return ~self.missing[where].toarray()
 
     def any(self, axis: int) -> np.ndarray:
-        """Find the labels (axis 0) or samples (axis 1) with a known entry."""
+        """Return which labels (axis 0) or samples (axis 1) have at least one known entry."""
         count = (
             np.bincount(self.missing.indices, minlength=self.shape[1]) if axis == 0 else np.diff(self.missing.indptr)
         )
         return count < self.shape[axis]
 
     def all(self) -> bool:
-        """Whether every entry is known."""
         return self.missing.nnz == 0
 
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts(EntryRows):
-    """Class weights of the entries of a label matrix: `carried` for positives, `lacked` for negatives.
-
-    labels (n, L); carried, lacked (L,)
-    """
+    """Class weights of the entries of a label matrix: `carried` for positive entries, `lacked` for negative ones."""
 
     labels: Any
     carried: np.ndarray
@@ -177,20 +158,15 @@ class ClassCounts(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, L)."""
         return self.labels.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Compute the weights of rows."""
         return np.where(self.labels[where] > 0, self.carried, self.lacked)
 
 
 @dataclass(frozen=True, eq=False)
 class ProductRows(EntryRows):
-    """Elementwise product of two matrices, computed when rows are read.
-
-    first, second (n, L)
-    """
+    """Elementwise product of two matrices of equal shape, which is computed when rows are read."""
 
     first: Any
     second: Any
@@ -198,9 +174,7 @@ class ProductRows(EntryRows):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, L)."""
         return self.first.shape
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """Multiply the entries of rows."""
         return np.multiply(self.first[where], self.second[where], dtype=np.float64)

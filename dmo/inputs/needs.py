@@ -1,4 +1,4 @@
-"""Validation of estimator parameters, and error messages that begin with the name of the estimator."""
+"""Validation of estimator parameters, and error messages that start with the name of the estimator."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
 
 KEPT: ContextVar[ExitStack] = ContextVar("kept")
-"""Resources that the innermost running public method of an estimator releases when it returns."""
+"""Resources that are released when the current public method of an estimator returns."""
 
 
 def named(method: Method) -> Method:
-    """Wrap a method of a `Named` class so that messages of its UserErrors begin with the name of the object."""
-    # Inner functions raise messages without the name of an estimator; it is added here. A message that already begins
-    # with the class name is not changed, so that methods can call each other. Other exceptions are bugs and are not
-    # changed.
+    """Wrap a method of a `Named` object so that the messages of its UserErrors start with the name of the object."""
+    # Inner functions raise errors without the name of the estimator, which is added here. Messages that already start
+    # with the class name are not changed, so methods can call each other. Other exceptions are bugs and pass unchanged.
 
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +49,7 @@ def named(method: Method) -> Method:
 
 
 def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raise a UserError for an unknown argument, and suggest a similar one."""
+    """Raise an error if an argument is unknown, and suggest a similar name."""
     known = inspect.signature(method).parameters
     if any(name not in known for name in given) and not any(
         found.kind is found.VAR_KEYWORD for found in known.values()
@@ -63,7 +62,7 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
 
 @contextmanager
 def naming(estimator: BaseEstimator) -> Iterator[None]:
-    """Prefix UserErrors of a code block with the title of the estimator; release the resources in `KEPT` at its end."""
+    """Prefix UserErrors of a code block with the name of an estimator, and release resources in `KEPT` at its end."""
     with ExitStack() as kept:
         token = KEPT.set(kept)
         kept.callback(KEPT.reset, token)
@@ -77,7 +76,7 @@ def naming(estimator: BaseEstimator) -> Iterator[None]:
 
 
 class Named:
-    """Base class that adds its name to its warnings and to the UserErrors of its public methods."""
+    """Base class of objects whose warnings and UserErrors start with the name of the object."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -90,7 +89,7 @@ class Named:
         return type(self).__name__
 
     def _fewer(self, name: str, wanted: int, most: int) -> int:
-        """Limit a number to the maximum that the data allow; warn if it is reduced."""
+        """Limit a number to the maximum that the data allow, and warn if this reduces the number."""
         if wanted > most:
             self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
         return min(wanted, most)
@@ -100,27 +99,27 @@ class Named:
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that points to the line outside dmo and scikit-learn that called the library."""
+    """Issue a warning that points to the line of user code, outside dmo and scikit-learn."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)
 
 
-_ROWS = 65536  # rows of labels in one matrix product
+_ROWS = 65536  # number of rows of labels in one matrix product
 
 
 @dataclass(frozen=True)
 class Need:
-    """Constraint on the value of a parameter."""
+    """Constraint on the value of a parameter, with its error message."""
 
     words: str  # end of the error message, such as "needs a positive number"
-    holds: Callable[[Any], bool]  # returns whether a value satisfies the constraint
-    names: tuple[str, ...] = ()  # allowed strings
-    """Allowed strings; for a misspelled value, the error message suggests the most similar one."""
+    holds: Callable[[Any], bool]  # function that returns whether a value satisfies the constraint
+    names: tuple[str, ...] = ()
+    """Allowed strings, from which the error message for a misspelled value suggests the most similar one."""
 
     def error(self, name: str, value: object) -> UserError:
-        """Return the error for a parameter whose value does not satisfy the constraint."""
+        """Return the error for a parameter with a value that violates the constraint."""
         near = get_close_matches(value, self.names, 1) if isinstance(value, str) else []
         return UserError(f"{name} = {value!r}; {self.words}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
@@ -134,12 +133,12 @@ def _is_whole(value: Any) -> bool:
 
 
 def at_least(least: int) -> Need:
-    """Return the constraint "integer of at least `least`"."""
+    """Return the constraint that a value is an integer of at least `least`."""
     return Need(f"needs a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
 
 
 def one_of(*known: object) -> Need:
-    """Return the constraint "one of the given values"."""
+    """Return the constraint that a value is one of the given values."""
     return Need(
         f"known: {', '.join(map(repr, known))}",
         lambda value: any(isinstance(value, type(option)) and value == option for option in known),
@@ -148,7 +147,7 @@ def one_of(*known: object) -> Need:
 
 
 def optional(need: Need) -> Need:
-    """Extend a constraint so that None is allowed."""
+    """Return a constraint that allows None in addition to the values that another constraint allows."""
     return Need(f"{need.words}, or None", lambda value: value is None or need.holds(value), need.names)
 
 
@@ -178,14 +177,14 @@ SEED = optional(at_least(0))
 
 
 def check_parameter(name: str, value: object, need: Need) -> Any:
-    """Validate one parameter and return its value."""
+    """Validate the value of one parameter, and return it."""
     if not need.holds(value):
         raise need.error(name, value)
     return value
 
 
 def needs_of(kind: Any) -> dict[str, Need]:
-    """Return the constraints of all parameters, including nested ones; those of the class have priority."""
+    """Return the constraints of all parameters of a class; constraints of the class have priority over common ones."""
     own, common = kind._get_param_names(), getattr(kind, "_common", {})
     found: dict[str, Need] = {name: common[name] for name in own if name in common}
     for part in parts_of(kind):
@@ -195,9 +194,9 @@ def needs_of(kind: Any) -> dict[str, Need]:
 
 
 def check_parameters(estimator: BaseEstimator) -> None:
-    """Validate all parameters listed in the tables `_needs` of an estimator class and of its parameter objects.
+    """Validate the parameters of an estimator by the constraints of its class and of its parameter objects.
 
-    Values per view are validated later, by `per_view`, when the names of the views are known.
+    The function `per_view` validates values per view later, when the names of the views are known.
     """
     kind: Any = type(estimator)
     flat_name, values = {place: name for name, place in places(kind).items()}, flat(estimator)
@@ -208,7 +207,7 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
 
 def per_view(name: str, value: object, views: Sequence[str], need: Need | None = None) -> dict[str, Any]:
-    """Convert a parameter to a mapping from view to value."""
+    """Convert the value of a parameter to a mapping from each view to its value."""
     if isinstance(value, Mapping) and not {"name", "kind", "type"} & set(value):
         for view in views:
             if view not in value:
@@ -234,16 +233,16 @@ def per_view(name: str, value: object, views: Sequence[str], need: Need | None =
 
 
 def unused(estimator: BaseEstimator, names: Sequence[str], uses: Sequence[str]) -> None:
-    """Raise a UserError if a parameter is set that the selected method does not use."""
+    """Raise an error if a parameter is set that the selected method does not use."""
     for name in names:
         if flat(estimator)[name] is not None and name not in uses:
             raise UserError(f"does not use {name}; leave it out (it uses: {', '.join(uses) or 'none'})")
 
 
 def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> int:
-    """Return the number of components; `wanted` is an integer or a fraction of the number of labels.
+    """Return the number of components; `wanted` is this number or a fraction of the number of labels.
 
-    A fraction yields at most the rank of the centered labels.
+    A fraction yields at most `label_rank` components, the rank of the centered labels.
     """
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
@@ -257,14 +256,11 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
 
 
 def label_rank(Y: np.ndarray) -> int:
-    """Compute the rank of the centered labels.
-
-    Y (n, L)
-    """
+    """Compute the rank of the centered label matrix."""
     blocks = row_blocks(len(Y), _ROWS)
     if len(Y) > Y.shape[1] and all(((Y[where] == 0) | (Y[where] == 1)).all() for where in blocks):
-        # For labels of 0 and 1, the Gram matrix is exact and distinct columns are far enough apart that squaring does
-        # not change the numerical rank. This takes a tenth of the time of a singular value decomposition.
+        # For labels of 0 and 1, the Gram matrix is exact. Distinct columns differ enough that squaring does not change
+        # the numerical rank. The Gram matrix takes a tenth of the time of a singular value decomposition.
         gram, sums = np.zeros((Y.shape[1], Y.shape[1])), Y.sum(axis=0, dtype=np.float64)
         for where in blocks:
             part = Y[where].astype(np.float64)

@@ -1,8 +1,8 @@
-"""Validation of the target y: labels, classes or regression targets.
+"""Validation of the target y, which contains labels, classes or regression targets.
 
 `check_labels` reads labels of 0 and 1, classes or label sets. `check_known_labels` also accepts unlabeled samples, and
-`check_partial_labels` single unknown entries. `check_outputs` reads regression targets, and `check_label_factor` the
-input of a label kernel.
+`check_partial_labels` accepts single unknown entries. `check_outputs` reads regression targets, and
+`check_label_factor` reads the input of a label kernel.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dmo.metrics import with_ancestors
 from dmo.parameters import flat
 
 Targets: TypeAlias = Literal["auto", "labels", "real"]
-"""Type of `targets`: labels or regression targets; "auto" selects by `are_real`."""
+"""Values of the parameter `targets`: labels or regression targets. With "auto", `are_real` distinguishes them."""
 _MANY = 4096
-"""Number of labels above which sparse labels stay sparse, because matrices of labels x labels are too large."""
+"""Number of labels above which sparse labels stay sparse, because matrices of labels x labels would be too large."""
 
 
 def check_labels(
@@ -47,13 +47,10 @@ def check_labels(
     classes: Iterable[Any] | None = None,
     dtype: type[np.generic] = np.float64,
 ) -> np.ndarray:
-    """Convert the labels of n samples to a matrix of 0 and 1.
-
-    y (n, L) -> (n, L)
-    """
-    # With `reset`, set the attributes that describe the columns; otherwise compare y with them. `classes_` (L,) are the
-    # classes, the names of the labels, or 0..L-1. `multilabel_` is False for a vector of classes. `label_names_` is a
-    # list if the labels have names. `label_dtype_` is the name of the data type of a matrix.
+    """Convert the labels of n samples to a matrix of 0 and 1, of shape (n, L)."""
+    # With `reset`, the function sets attributes that describe the columns; otherwise, it compares y with them.
+    # `classes_` contains the classes, the names of the labels, or 0..L-1. `multilabel_` is False for a vector of
+    # classes. `label_names_` is a list if the labels have names, and `label_dtype_` names the data type of a matrix.
     values, names = _read(y, n, labels=True)
     if isinstance(values, list):
         return _from_sets(estimator, values, reset, grow, classes).astype(dtype)
@@ -63,11 +60,11 @@ def check_labels(
 
 
 def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read the labels of n samples, some of them unlabeled; sets the attributes of `check_labels`.
+    """Read the labels of n samples, which may be unlabeled, and set the attributes of `check_labels`.
 
-    y (n, L) -> labels (n, L); known (n,)
+    Returns labels of shape (n, L), and a mask of the n samples that are labeled.
     """
-    # A sample is unlabeled if its class is -1, NaN or None, or if all entries of its row are.
+    # A sample is unlabeled if its class is -1, NaN or None, or if its row contains only these values.
     values, names = _read(y, n, labels=True)
     if isinstance(values, list):
         known = np.ones(n, bool)
@@ -76,7 +73,7 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
     elif values.dtype.kind in "biuf":
         known = ~((values != values) | (values == -1)).reshape(n, -1).all(axis=1)
         if values.ndim == 1 and np.array_equal(np.unique(values), (-1, 1)):
-            known[:] = True  # two classes
+            known[:] = True  # The values -1 and 1 are two classes.
     else:
         known = np.ones(n, bool)
     if not known.any():
@@ -98,9 +95,9 @@ def check_known_labels(estimator: BaseEstimator, y: Outputs | None, n: int) -> t
 
 
 def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset: bool = True) -> tuple[Any, Any]:
-    """Read the labels of n samples with optional unknown entries; sets the attributes of `check_labels`.
+    """Read labels whose single entries may be unknown, and set the attributes of `check_labels`.
 
-    y (n, L) -> labels (n, L), CSR if y is sparse; known (n, L), an array or `KnownRows`, or None if all are known
+    Returns labels of shape (n, L), sparse if y is, and a mask of the known entries, or None if all are known.
     """
     y = rows(y.source) if isinstance(y, LabelRows) else y
     if scipy.sparse.issparse(y):
@@ -113,7 +110,7 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
-    # Do not copy a matrix of bytes: for 10 million samples and 100 labels, each copy needs a gigabyte.
+    # Do not copy a matrix of bytes, because each copy needs a gigabyte for 10 million samples and 100 labels.
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
     unknown = None if unknown is None or not unknown.any() else unknown
@@ -122,15 +119,12 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     if unknown is None:
         return labels, None
     known = np.logical_not(unknown, out=unknown)
-    known |= labels > 0  # ancestors of a positive label are known to be positive
+    known |= labels > 0  # The ancestors of a positive label are known to be positive.
     return labels, known
 
 
 def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> LabelRows:
-    """Validate the labels of n samples as `check_labels` does, without loading them.
-
-    y (n, L)
-    """
+    """Validate labels in a store like `check_labels`, without loading them."""
     if len(y) != n:
         raise _unequal(len(y), n)
     if not y.sum(0, bool).any():
@@ -141,16 +135,16 @@ def check_stored_labels(estimator: BaseEstimator, y: LabelRows, n: int) -> Label
 
 
 def are_many(y: Any) -> bool:
-    """Return whether labels are sparse and too many for matrices of labels x labels."""
+    """Return whether labels are sparse and too many for matrices of shape labels x labels."""
     return scipy.sparse.issparse(y) and y.shape[1] > _MANY
 
 
 TargetKind: TypeAlias = Literal["many", "stored", "real", "labels"]
-"""Sparse labels for which `are_many` holds, labels in a store, regression targets, or other labels and classes."""
+"""Kind of a target: many sparse labels (see `are_many`), labels in a store, regression targets, or other labels."""
 
 
 def recognized(y: Any, targets: Targets) -> tuple[Any, TargetKind]:
-    """Return a target and its kind; sparse labels of a store are loaded if they are many."""
+    """Return a target and its kind; many sparse labels in a store are loaded."""
     if isinstance(y, LabelRows):
         if y.shape[1] <= _MANY or not reads_sparse(y.source):
             return y, "real" if targets == "real" else "stored"
@@ -161,7 +155,7 @@ def recognized(y: Any, targets: Targets) -> tuple[Any, TargetKind]:
 
 
 def are_sparse_labels(y: Any) -> bool:
-    """Return whether y is a sparse matrix of labels: very many of them, or some with only 0 and 1."""
+    """Return whether y is a sparse matrix of labels, which contains only 0 and 1 or very many columns."""
     given = getattr(y, "source", y)
     if not scipy.sparse.issparse(given) or given.shape[1] < 2:
         return False
@@ -169,19 +163,16 @@ def are_sparse_labels(y: Any) -> bool:
 
 
 def missing_entries(values: np.ndarray) -> np.ndarray:
-    """Return a mask of NaN, None and pandas.NA.
-
-    values (n, q) -> (n, q)
-    """
+    """Return a mask of the entries that are NaN, None or pandas.NA."""
     if values.dtype.kind == "O":
         return np.array([[v is None or type(v).__name__ == "NAType" or v != v for v in row] for row in values], bool)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
 
 
 def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray, bool, list[str] | None]:
-    """Read regression targets; returns them with a flag for vectors, and the names of the columns.
+    """Read regression targets as a matrix of shape (n, L).
 
-    y (n, L) -> outputs (n, L)
+    Also returns whether y is a vector, and the names of the columns or None.
     """
     values, names = _read(np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y, n)
     given = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
@@ -204,9 +195,9 @@ def check_outputs(y: Outputs, n: int, unknown: bool = False) -> tuple[np.ndarray
 
 
 def are_real(y: Outputs | None) -> bool:
-    """Return whether y holds regression targets: a matrix of floats with a value other than 0, 1, -1 and NaN.
+    """Return whether y contains regression targets: a matrix of floats with a value other than 0, 1, -1 and NaN.
 
-    A vector is read as classes, and a matrix of integers as labels.
+    A vector contains classes, and a matrix of integers contains labels.
     """
     if y is None or isinstance(y, LabelRows) or (type(y) is np.ndarray and y.dtype.kind != "f"):
         return False
@@ -228,13 +219,10 @@ def are_real(y: Outputs | None) -> bool:
 def check_label_factor(
     estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Convert y to a factor F of its label kernel, F F' = kernel.
-
-    weights (n,) -> factor, known (n, q)
-    """
-    # For "linear", the factor contains the numbers of y. Unknown entries of a matrix (NaN, None, masked) are replaced
-    # by the weighted mean of the column. A vector of classes and lists of labels become one column per class, and the
-    # attributes of `check_labels` are set. For other kernels, y is passed to the kernel.
+    """Convert y to a factor F of its label kernel matrix, K_Y = F F', and return it with a mask of known entries."""
+    # For "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of a matrix
+    # that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes of
+    # `check_labels` are set. Kernels other than "linear" receive y itself.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -257,10 +245,7 @@ def check_label_factor(
 
 
 def known_values(labels: Any, known: Any) -> np.ndarray:
-    """Convert the result of `check_partial_labels` to floats with NaN for unknown entries.
-
-    labels, known (n, L) -> (n, L)
-    """
+    """Convert labels from `check_partial_labels` to floats, with NaN for unknown entries."""
     found = dense(labels).astype(np.float64)
     if known is not None:
         found[~np.asarray(known)] = np.nan
@@ -268,10 +253,7 @@ def known_values(labels: Any, known: Any) -> np.ndarray:
 
 
 def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
-    """Warn about constant and duplicate outputs.
-
-    Y (n, L)
-    """
+    """Warn if outputs are constant or equal to each other."""
     if Y.shape[1] == 1:
         return
     constant = np.flatnonzero(np.ptp(Y, axis=0) == 0)
@@ -291,7 +273,7 @@ def warn_of_outputs(estimator: Named, Y: np.ndarray) -> None:
 
 
 def _read(y: Any, n: int, labels: bool = False) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
-    """Return y as a NumPy array of n rows or a list of n label sets, and the column names of a DataFrame or None.
+    """Return y as an array of n rows or as a list of n label sets, and the column names of a DataFrame or None.
 
     With `labels`, a single column of classes becomes a vector.
     """
@@ -310,7 +292,7 @@ def _read(y: Any, n: int, labels: bool = False) -> tuple[np.ndarray | list[Colle
 
 
 def _converted(y: Any) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None]:
-    """Convert tables, lazy and sparse rows, and lists to an array or a list of label sets; return column names too."""
+    """Convert tables, lazy and sparse rows, and lists to an array or to label sets, and return the column names."""
     _check_presence(y)
     y = plain(y)
     names = column_names(y)
@@ -331,7 +313,7 @@ def _converted(y: Any) -> tuple[np.ndarray | list[Collection[Any]], list[str] | 
 def _sparse_labels(
     estimator: BaseEstimator, y: Any, n: int, reset: bool
 ) -> tuple[scipy.sparse.csr_array, KnownRows | None]:
-    """Read sparse labels as bytes, and the mask of known entries, for `check_partial_labels`."""
+    """Read sparse labels as bytes, with a mask of known entries, as `check_partial_labels` returns them."""
     if y.shape[0] != n:
         raise _unequal(y.shape[0], n)
     if are_many(y) and hierarchy_of(estimator) is not None:
@@ -343,13 +325,13 @@ def _sparse_labels(
     labels: Any = _from_matrix(estimator, given, None, reset, False)
     if reset:
         estimator.label_dtype_ = _type_name(y.dtype)
-    if gaps is not None:  # ancestors of a positive label are known to be positive
+    if gaps is not None:  # The ancestors of a positive label are known to be positive.
         gaps = scipy.sparse.csr_array(gaps > labels.astype(bool))
     return labels, None if gaps is None or not gaps.nnz else KnownRows(gaps)
 
 
 def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array | None]:
-    """Return sparse labels, as bytes if all are 0 or 1, and the mask of NaN entries or None."""
+    """Return sparse labels with 0 for NaN, as bytes if all are 0 or 1, and a mask of the NaN entries or None."""
     Y = scipy.sparse.csr_array(y, copy=True)
     Y.sum_duplicates()
     missing: Any = np.isnan(Y.data) if Y.dtype.kind == "f" else np.zeros(0, bool)
@@ -358,7 +340,7 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
         gaps = scipy.sparse.csr_array((missing, Y.indices.copy(), Y.indptr.copy()), shape=Y.shape)
         gaps.eliminate_zeros()
         Y = filled(Y)
-    if np.isin(Y.data, (0, 1)).all():  # bytes need an eighth of the memory of floats
+    if np.isin(Y.data, (0, 1)).all():  # Bytes need an eighth of the memory of float64.
         Y = Y.astype(np.uint8)
     Y.eliminate_zeros()
     return Y, gaps
@@ -367,14 +349,14 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
 def _read_masked(
     y: Any, n: int, labels: bool = False
 ) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
-    """Return the result of `_read`, and the mask of a masked array or False."""
+    """Return the results of `_read`, and the mask of a masked array or False."""
     if not isinstance(y, np.ma.MaskedArray):
         return *_read(y, n, labels), False
     return *_read(np.ma.getdata(y), n, labels), np.ma.getmaskarray(y)
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
-    """Convert a single column of classes to a vector, with scikit-learn's warning."""
+    """Convert a single column of classes to a vector, with the warning of scikit-learn; keep a column of labels."""
     if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
@@ -486,12 +468,12 @@ def _from_matrix(
 
 
 def hierarchy_of(estimator: Any) -> Any:
-    """Return the label hierarchy of the decoder of an estimator, or None."""
+    """Return the label hierarchy that the decoder of an estimator uses, or None."""
     return getattr(getattr(estimator, "decoder", None), "hierarchy", None)
 
 
 def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collection[Any]]:
-    """Add to each label set the ancestors of its labels, including ancestors that occur in no sample."""
+    """Add the ancestors of its labels to each label set, even if they do not occur in any sample."""
     tree = hierarchy_of(estimator)
     if tree is None or not all(isinstance(label, str) for labels in sets for label in labels):
         return sets
@@ -500,7 +482,7 @@ def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collec
 
 
 def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
-    """Set the ancestors of positive labels to 1 if the labels have a hierarchy."""
+    """Set the ancestors of positive labels to 1 if the estimator has a label hierarchy."""
     pairs = getattr(estimator, "ancestors_", None)
     if pairs is None or not scipy.sparse.issparse(Y):
         return Y if pairs is None else with_ancestors(Y, pairs)
@@ -511,7 +493,7 @@ def _closed(estimator: Any, Y: np.ndarray) -> np.ndarray:
 
 
 def _type_name(dtype: np.dtype) -> str:
-    return dtype.name if dtype.itemsize <= 8 else "float64"  # saved models do not support wider types
+    return dtype.name if dtype.itemsize <= 8 else "float64"  # Saved models do not support wider types.
 
 
 def _binary(
@@ -520,7 +502,7 @@ def _binary(
     row_numbers: np.ndarray | None = None,
     unknown: np.ndarray | None = None,
 ) -> Any:
-    """Convert labels to bytes, 0 if `unknown`; messages use `row_numbers` if Y is a subset of the rows."""
+    """Convert labels to bytes, with 0 for `unknown` entries; errors name the rows by `row_numbers`."""
     if scipy.sparse.issparse(Y):
         bad = np.flatnonzero((Y.data != 0) & (Y.data != 1))
         if bad.size:
@@ -537,7 +519,7 @@ def _binary(
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
-        if whole and block.view(np.uint8).max(initial=0) <= 1:  # fast path without arrays of comparisons
+        if whole and block.view(np.uint8).max(initial=0) <= 1:  # Valid bytes need no arrays of comparisons.
             continue
         wrong = (block != 0) & (block != 1)
         if wrong.any():
@@ -559,9 +541,9 @@ def _not_binary(estimator: BaseEstimator, value: Any, row: int, column: int) -> 
 def _columns(
     estimator: BaseEstimator, values: np.ndarray | list[Collection[Any]], names: list[str] | None, mask: Any
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return y as a matrix, 0 for unknown entries, and the mask of known entries (None: all are known).
+    """Return y as a matrix with 0 for unknown entries, and a mask of the known entries or None if all are known.
 
-    Numbers are not changed; classes and lists of labels become one column per class.
+    A matrix of numbers is not changed, and classes or lists of labels become one column per class.
     """
     if isinstance(values, list):
         return np.asarray(_from_sets(estimator, values, True, False, None), np.float64), None
@@ -630,36 +612,29 @@ def _learn(
     if tree is not None:
         if not multilabel:
             raise UserError("a hierarchy needs label sets, y is a vector of classes; pass a list of labels per sample")
-        # A saved model needs all relations to be fitted again, including those of labels that do not occur in any
-        # sample.
+        # Store the whole hierarchy, because a refit of a saved model may need labels that no sample has.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 
 
 @dataclass(frozen=True)
 class RealOutputs:
-    """Means and standard deviations of the regression targets, which are standardized before a fit.
+    """Means and standard deviations with which regression targets are standardized before a fit."""
 
-    shift, scale (L,)
-    """
-
-    shift: np.ndarray  # (L,): means
-    scale: np.ndarray  # (L,): standard deviations, or 1 for constant outputs
-    flat: bool  # whether y was a vector
+    shift: np.ndarray
+    scale: np.ndarray  # standard deviation of each output, or 1 for constant outputs
+    flat: bool
 
     @classmethod
     def of(cls, Y: np.ndarray, flat: bool, weights: np.ndarray | None = None) -> Self:
-        """Compute weighted means and standard deviations, ignoring NaN.
-
-        Y (n, L); weights (n,)
-        """
+        """Compute weighted means and standard deviations of targets of shape (n, L), without NaN entries."""
         unknown = np.isnan(Y)
         nowhere = unknown.all(axis=0)
         if nowhere.any():
             raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
-        elif weights is None:  # fast path without the copies of the other branches
+        elif weights is None:  # Without NaN and weights, the copies of the other branches are not needed.
             mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
             share = weights[:, None] * ~unknown
@@ -670,38 +645,32 @@ class RealOutputs:
 
     @classmethod
     def plain(cls, n_outputs: int, flat: bool) -> Self:
-        """Return an object that does not change the outputs: mean 0 and scale 1."""
+        """Return an object with mean 0 and scale 1, which does not change the outputs."""
         return cls(np.zeros(n_outputs), np.ones(n_outputs), flat)
 
     def scaled(self, Y: np.ndarray) -> np.ndarray:
-        """Standardize outputs.
-
-        Y (n, L) -> (n, L)
-        """
+        """Standardize outputs of shape (n, L)."""
         found = Y - self.shift
         found /= self.scale
         return found
 
     def restored(self, Y: np.ndarray) -> np.ndarray:
-        """Convert standardized outputs back to their original units.
-
-        Y (m, L) -> (m, L)
-        """
+        """Convert standardized outputs back to their original units, as a vector if y was a vector."""
         found = Y * self.scale + self.shift
         return found[:, 0] if self.flat else found
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return arrays and metadata for a model store."""
+        """Return the arrays and metadata that a model store saves."""
         return {"shift": self.shift, "scale": self.scale}, {"flat": self.flat}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Restore the object from the result of `to_arrays`."""
+        """Restore the object from the arrays and metadata that `to_arrays` returned."""
         return cls(arrays["shift"], arrays["scale"], bool(meta["flat"]))
 
 
 def refuse_for_real(estimator: Any) -> None:
-    """Raise a UserError if a parameter is set that only applies to labels."""
+    """Raise an error if a parameter is set that applies only to labels."""
     found = flat(estimator) | {"decoder": estimator._decoder}
     for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
         if found.get(name):
@@ -711,9 +680,9 @@ def refuse_for_real(estimator: Any) -> None:
 def read_real(
     estimator: Any, y: Any, n: int, reset: bool = True, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read and standardize regression targets; return them and the mask of known entries, or None if all are known.
+    """Read and standardize regression targets of shape (n, L), with 0 for unknown entries.
 
-    y (n, L); weights (n,) -> Y (n, L); known (n, L)
+    Also returns a mask of the known entries, or None if all are known.
     """
     refuse_for_real(estimator)
     if getattr(getattr(estimator, "_product", None), "weights", None) == "tagprop":

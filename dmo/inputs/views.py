@@ -1,4 +1,4 @@
-"""Validation of views, and comparison with the views of the fit."""
+"""Validation of the views of an estimator, and their comparison with the views of the fit."""
 
 from __future__ import annotations
 
@@ -47,22 +47,23 @@ from dmo.stores import DenseView, SparseView
 
 log = logging.getLogger("dmo")
 ViewKind: TypeAlias = Literal["features", "fillable features", "kernel"]
-"""Content of a view: features, features for which the estimator supports imputation, or precomputed kernel values."""
-_LARGEST = 1e140  # sums of squares of larger numbers can overflow float64
-_SHARE, _CHUNK = 0.25, 1 << 24  # fraction of free memory or disk for rows cached during a fit; bytes per chunk of them
-_READINGS = 2  # passes over rows that do not fit in memory before they are stored on disk
+"""Content of a view: features, features whose missing values the estimator can impute, or precomputed kernel values."""
+_LARGEST = 1e140  # Sums of squares of larger numbers can overflow float64.
+# Rows cached during a fit use at most this fraction of the free memory or disk, in chunks of this number of bytes.
+_SHARE, _CHUNK = 0.25, 1 << 24
+_READINGS = 2  # number of passes over rows that do not fit in memory, before they are cached on disk
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise compare with the fit."""
-    # With `reset`, set `view_widths_`, and for DataFrames the names of the columns: `feature_names_in_` for one array,
-    # `view_feature_names_` for several views. Also set `n_features_in_` for one array, and `preparations_` if the
-    # estimator has the parameter `prepare`.
+    """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise they must match the fit."""
+    # With `reset`, the function sets `view_widths_`, and `preparations_` if the estimator has the parameter `prepare`.
+    # The names of DataFrame columns become `feature_names_in_` for one array, or `view_feature_names_` for several
+    # views. One array also sets `n_features_in_`.
     return prepare_views(estimator, check_raw_views(estimator, X, reset, partial), reset)
 
 
 class PreparedViews(dict[str, Rows]):
-    """Preprocessed views that keep the raw views, because a fit on a subset must learn its own preprocessing."""
+    """Preprocessed views and the raw views, from which a fit on a subset learns its own preprocessing."""
 
     def __init__(self, prepared: Mapping[str, Rows], raw: Mapping[str, Rows]):
         super().__init__(prepared)
@@ -71,7 +72,7 @@ class PreparedViews(dict[str, Rows]):
         self.made: list[Rows] = [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
         ]
-        """Views whose arrays were created by scaling or imputation and share no memory with the caller."""
+        """Views with arrays from scaling or imputation, which do not share memory with arrays of the caller."""
 
 
 def prepare_views(
@@ -80,10 +81,7 @@ def prepare_views(
     reset: bool,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> PreparedViews:
-    """Impute and scale validated views; with `reset`, learn both from the weighted rows.
-
-    views (n, d); weights (n,)
-    """
+    """Impute and scale validated views; `reset` learns the preprocessing from the weighted rows."""
     if reset and hasattr(estimator, "prepare"):
         estimator.preparations_ = learn_preparations(estimator, views, weights)
     found = dict(views)
@@ -98,7 +96,7 @@ def prepare_views(
 
 
 def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Validate X as `check_views` does, without imputation and scaling."""
+    """Validate X like `check_views`, without imputation and scaling."""
     if _is_plain(X) and X.size and (reset or estimator.view_widths_ == {SINGLE: X.shape[1]}):
         asked, named = preparing(estimator), not reset and hasattr(estimator, "feature_names_in_")
         if not named and (asked is None or asked.views is None):
@@ -114,7 +112,7 @@ def check_raw_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: b
 
 
 def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, partial: bool) -> dict[str, Rows]:
-    """Check each of several views, and their names and columns."""
+    """Check several views, and compare their names and columns with the fit."""
     if not given:
         raise UserError("no views; pass at least one array of samples x features")
     if partial and not reset:
@@ -128,7 +126,7 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
         return views
-    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # set by an earlier fit
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # An earlier fit may have set them.
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
@@ -136,21 +134,21 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
 
 
 def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
-    """Check a numeric array that is the only view, as scikit-learn does, but without its slow conversions."""
+    """Check a numeric array that is the only view, without the slow conversions of scikit-learn."""
     within = X.dtype.kind != "f" or (float(X.max()) <= _LARGEST and float(X.min()) >= -_LARGEST)
     if not within and not _filled_views(estimator, [SINGLE])[SINGLE]:
         raise _not_finite(SINGLE, X, 0, None, _view_kinds(estimator, [SINGLE])[SINGLE], whole=True)
     if reset:
         if len(X) < 2:
             raise _one_sample()
-        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # set by an earlier fit
+        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # An earlier fit may have set them.
             estimator.__dict__.pop(name, None)
         estimator.n_features_in_, estimator.view_widths_ = X.shape[1], {SINGLE: X.shape[1]}
     return {SINGLE: X}
 
 
 def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
-    """One-hot encode text columns of DataFrames by the schema of the fit, which is learned with `reset`."""
+    """One-hot encode text columns of DataFrames by the schema of the fit; `reset` learns this schema."""
     tables = X if isinstance(X, Mapping) and not scipy.sparse.issparse(X) else {SINGLE: X}
     known: dict[str, Any] = {} if reset else getattr(estimator, "table_schemas_", {})
     made: dict[str, Any] = {}
@@ -171,7 +169,7 @@ def _encoded(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
 
 
 def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
-    """Encode a table by its schema, which is learned if it is not `known`; columns of vectors become views."""
+    """Encode a table by its schema, which is learned if it is not `known`; columns of vectors become separate views."""
     import pandas as pd
 
     listed, left = vectors(view, table)
@@ -181,7 +179,7 @@ def _by_schema(view: str, table: Any, known: dict[str, Any]) -> Any:
         if set(schema.features) <= {*left.columns} and not {column.name for column in schema.columns} <= {
             *left.columns
         }:
-            return table  # the table is already encoded
+            return table  # The table is already encoded.
         values = schema.encode(f"view {view!r}", left, notes)
         for note in notes:
             log.warning("%s", note)
@@ -201,7 +199,7 @@ def _has_words(column: Any) -> bool:
 
 
 def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any] | None:
-    """Return several views by name, or None for one view; one array is split as in `prepare.views` or as in the fit."""
+    """Return several views by name, or None for one view; an array is split as in `prepare.views` or as in the fit."""
     given = as_views(X)
     if given is not None:
         return given
@@ -214,12 +212,12 @@ def _several(estimator: BaseEstimator, X: Inputs, reset: bool) -> dict[str, Any]
     widths, shape = estimator.view_widths_, tuple(getattr(X, "shape", ()))
     if SINGLE in widths or getattr(X, "ndim", 0) != 2 or shape[1] != sum(widths.values()):
         return None
-    edges = np.cumsum([0, *widths.values()])  # a tool has concatenated the columns of the views, see `Views`
+    edges = np.cumsum([0, *widths.values()])  # A tool has concatenated the columns of the views; see `Views`.
     return split_columns(X, {name: slice(edges[i], edges[i + 1]) for i, name in enumerate(widths)})
 
 
 def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False) -> dict[str, Rows]:
-    """Compare the names and widths of the views with the fit, without reading or counting rows."""
+    """Compare the names and widths of views with the fit, without reading or counting rows."""
     given = _several(estimator, X := plain(X), reset=False)
     given = {SINGLE: X} if given is None else {name: view for name, view in given.items() if view is not None}
     widths = estimator.view_widths_
@@ -229,22 +227,19 @@ def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False)
 
 
 def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
-    """Return the name and rows of the only view.
-
-    -> view (n, d)
-    """
+    """Return the name and the rows of the only view, or raise an error if there are several views."""
     if len(views) != 1:
         raise UserError(f"takes one view, got {list(views)}; pass one array, or use KGHA, which supports several views")
     return next(iter(views.items()))
 
 
 def sample_count(views: Mapping[str, Rows]) -> int:
-    """Return the number of samples, which is the same for all views."""
+    """Return the number of samples, which all views have in common."""
     return int(next(iter(views.values())).shape[0])
 
 
 def column_names(table: Any) -> list[str] | None:
-    """Return the column names of a DataFrame or DataArray, or None if there are none or not all are text."""
+    """Return the column names of a DataFrame or DataArray, or None if some names are missing or not text."""
     names = list(getattr(table, "columns", ()))
     if not names and len(getattr(table, "dims", ())) == 2 and table.dims[1] in getattr(table, "coords", ()):
         names = table.coords[table.dims[1]].values.tolist()
@@ -252,14 +247,14 @@ def column_names(table: Any) -> list[str] | None:
 
 
 def is_lazy(X: object) -> bool:
-    """Return whether X is a row source outside memory: a dask or Zarr array, or a view of a store."""
+    """Return whether X is a row source outside memory, such as a dask array, a Zarr array or a view of a store."""
     if in_memory(X) or hasattr(X, "iloc"):
         return False
     return all(hasattr(X, part) for part in ("shape", "dtype", "__getitem__")) and len(getattr(X, "shape", ())) == 2
 
 
 def _filled_views(estimator: BaseEstimator, views: Sequence[str]) -> dict[str, bool]:
-    """Return for each view whether the estimator imputes missing values."""
+    """Return, for each view, whether the estimator imputes its missing values."""
     asked = preparing(estimator)
     impute = None if asked is None else asked.impute
     return {view: (impute.get(view) if isinstance(impute, Mapping) else impute) is not None for view in views}
@@ -274,7 +269,7 @@ def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKin
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or hasattr(X, "to_dask_array"):  # a dask DataFrame
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Dask DataFrames have `to_dask_array`.
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -301,12 +296,12 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
 
 
 def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
-    """Return whether rows are a numeric array, so that scikit-learn's slow checks can be skipped."""
+    """Return whether X is a numeric array, so that slow checks of scikit-learn can be skipped."""
     return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
 def _with_missing(estimator: BaseEstimator, given: dict[str, Any]) -> dict[str, Any]:
-    """Add the views of the fit that were not passed or are None, with all samples missing."""
+    """Add the views of the fit that were not passed, as views in which all samples are missing."""
     known = {key: view for key, view in given.items() if view is not None}
     if not known or not set(known) <= set(estimator.view_widths_):
         return given
@@ -327,9 +322,9 @@ def _counted(view: Any) -> Any:
 
 
 def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = False, keep: bool = False) -> Rows:
-    """Check one view; lazy rows are checked when they are read."""
-    # `filled`: missing values are imputed later. `partial`: rows of NaN are missing samples. `keep`: cache rows that
-    # dask computes.
+    """Check one view; the values of lazy rows are checked later, when they are read."""
+    # If `filled` is True, missing values are imputed later. If `partial` is True, rows of NaN are missing samples. If
+    # `keep` is True, rows that dask computes are cached.
     view = _counted(view)
     if is_lazy(view):
         if np.dtype(view.dtype).kind not in "biuf":
@@ -366,7 +361,7 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
 
 
 def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | None, kind: ViewKind) -> Rows:
-    """Return an array as a row source in which rows of NaN are missing samples."""
+    """Return the rows of an array, or a row source with missing samples if some rows contain only NaN."""
     if scipy.sparse.issparse(array):
         gaps = np.bincount(
             np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))[np.isnan(array.data)], minlength=array.shape[0]
@@ -384,13 +379,10 @@ def _partial_rows(key: str, array: Any, filled: bool, names: Sequence[str] | Non
 
 @dataclass(frozen=True, eq=False)
 class FiniteRows(RowsOf):
-    """Row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data.
+    """Row source that rejects NaN and infinity in the rows that are read, without a separate pass over the data."""
 
-    `view` and `kind` are used in the error message.
-    """
-
-    view: str
-    kind: ViewKind = "features"
+    view: str  # name of the view for error messages
+    kind: ViewKind = "features"  # content of the view for error messages
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
@@ -400,17 +392,17 @@ class FiniteRows(RowsOf):
 
 
 class KeptRows(RowsOf):
-    """Row source that caches rows computed by dask during a fit.
+    """Row source that caches the rows that dask computes during a fit.
 
-    Rows are cached in memory if a quarter of it suffices, otherwise in a temporary store that local workers can read.
+    Rows are cached in memory if a quarter of the free memory suffices, or else in a temporary store for local workers.
     """
 
     view: str
     kept: Any
-    computed: int  # number of rows computed so far
+    computed: int  # number of rows that have been computed
     lock: Any
-    until: ExitStack | None  # closed at the end of the fit
-    reach: Reach  # where the rows are read
+    until: ExitStack | None  # context that is closed at the end of the fit
+    reach: Reach  # location of the processes that read the rows
 
     def __init__(self, source: Rows, view: str):
         super().__init__(source)
@@ -418,12 +410,12 @@ class KeptRows(RowsOf):
         self.__dict__.update(until=KEPT.get(None), reach=reach())
         if self.until is not None:
             self.until.callback(self.__dict__.update, kept=None, until=None)
-            if self.reach != "process":  # workers may read the rows before this process does
+            if self.reach != "process":  # Workers may read the rows before the client process does.
                 self.__dict__.update(kept=self._keep(self.until))
 
     @classmethod
     def held(cls, views: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Load lazy views for a search that reads them many times, if a quarter of the free memory suffices."""
+        """Load lazy views for a search that reads them often, if a quarter of the free memory suffices."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
         if reach() != "process" or not fits(size, _SHARE):
@@ -435,7 +427,7 @@ class KeptRows(RowsOf):
 
     @property
     def histogram(self) -> bool:
-        """Whether the source declares its rows to be histograms."""
+        """Whether the source declares that its rows are histograms."""
         return bool(getattr(numbered(self.source)[0], "histogram", False))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -450,7 +442,7 @@ class KeptRows(RowsOf):
         return rows(self.source if self.kept is None else self.kept, where)
 
     def _keep(self, until: ExitStack) -> Rows | None:
-        """Return the rows to read from now on, or None to read the source once and decide again."""
+        """Return the rows from which to read, or None to read the source once more before the next decision."""
         import dask.config
         import zarr
 
@@ -458,7 +450,7 @@ class KeptRows(RowsOf):
         if here and fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if here and self.computed < _READINGS * len(self):  # a few passes cost no more than writing a store
+        if here and self.computed < _READINGS * len(self):  # A few passes cost no more than writing a store.
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
@@ -477,7 +469,7 @@ class KeptRows(RowsOf):
 
 
 def _written_finite(view: Rows) -> bool:
-    """Return whether values are already known to be finite: checked on writing to a store or by `PartialRows`."""
+    """Return whether values are known to be finite, because a store or `PartialRows` has already checked them."""
     if isinstance(view, (Subset, KeptRows)):
         return _written_finite(view.source)
     if isinstance(view, (DenseView, SparseView)):
@@ -494,7 +486,7 @@ def _as_numbers(array: Any) -> Any:
 
 @contextmanager
 def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
-    """Convert errors about non-numeric data to a UserError that names the column."""
+    """Convert errors about non-numeric values to a UserError that names the column."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -509,7 +501,7 @@ def _of_numbers(key: str, given: Any, what: str) -> Iterator[None]:
 
 
 def _other_than_numbers(given: Any) -> str | None:
-    """Describe the first cell with text or a date, or in a table the first non-numeric cell; None if there is none."""
+    """Describe the first cell that contains text or a date, or in a table the first cell that is not a number."""
     table = hasattr(given, "columns")
     if not table and (
         getattr(given, "ndim", 0) != 2 or scipy.sparse.issparse(given) or given.dtype.kind not in "OUSTmM"
@@ -525,7 +517,7 @@ def _other_than_numbers(given: Any) -> str | None:
 
 
 def _is_other(value: Any, in_table: bool) -> bool:
-    """Return whether a value is text or a date, or in a table any non-number; scikit-learn reports other objects."""
+    """Return whether a value is text or a date or, in a table, not a number; scikit-learn reports other objects."""
     if isinstance(value, (np.datetime64, np.timedelta64, np.str_, np.bytes_)):
         return True
     try:
@@ -536,8 +528,8 @@ def _is_other(value: Any, in_table: bool) -> bool:
 
 
 def _sentence(what: str, error: ValueError) -> str:
-    """Return the message of a NumPy or scikit-learn error; add a fix if rows have unequal lengths."""
-    text = str(error).partition("\n[")[0]  # scikit-learn prints all complex features
+    """Return the message of an error; add a fix if rows have unequal lengths."""
+    text = str(error).partition("\n[")[0]  # The message of scikit-learn lists all complex features.
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
     return text if what == "X" else f"{what}: {text}"
@@ -551,12 +543,12 @@ def _refuse_non_finite(
     kind: ViewKind = "features",
     whole: bool = False,
 ) -> None:
-    """Reject NaN, infinities, and numbers whose sums of squares overflow; report the row and the column.
+    """Raise an error with the row and column of NaN, infinities, and numbers whose sums of squares overflow.
 
-    `names` are the names of the columns, for the message; `whole` means that the block contains all rows.
+    `names` are the names of the columns. If `whole` is True, the block contains all rows.
     """
     data = stored_values(block)
-    # If the data contain NaN, max and min are NaN and both comparisons are false.
+    # If the data contain NaN, the maximum and minimum are NaN, and both comparisons are false.
     if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         raise _not_finite(key, block, first_row, names, kind, whole)
 
@@ -564,9 +556,9 @@ def _refuse_non_finite(
 def _not_finite(
     key: str, block: Any, first_row: int, names: Sequence[str] | None, kind: ViewKind, whole: bool
 ) -> UserError:
-    """Return the error for a block with NaN, infinities, or numbers whose sums of squares overflow."""
+    """Return the error for a block with NaN, infinity, or numbers that are too large."""
     stored = dense(block)
-    # Use float64: in float32, the bound is infinite and infinities would be accepted.
+    # Compare in float64, because the bound would be infinite in float32, and infinities would pass.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
@@ -607,7 +599,7 @@ def _one_sample() -> TooFewSamples:
 
 
 def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Rows]:
-    """Check names and widths of the views, and return them in the order of the fit."""
+    """Check the names and widths of views, and return the views in the order of the fit."""
     _check_names(widths, views)
     for key, width in widths.items():
         if views[key].shape[1] != width:
@@ -630,7 +622,7 @@ def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
 
 
 def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> None:
-    """Compare column names of views that have names now and had names in the fit."""
+    """Compare the column names of views with the names in the fit, if both exist."""
     for key in [key for key in given if key in needed]:
         for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
             if old != new:

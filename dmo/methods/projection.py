@@ -1,4 +1,4 @@
-"""Base classes of projections of one view, with the fitted function and a decoder from coordinates to outputs."""
+"""Base classes of estimators that project samples of one view, and that predict outputs from the coordinates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dmo.parameters import Part
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """Base class of transformers of one view.
 
-    `fit` learns a function of rows, `expansion_`, and `transform` applies it.
+    `fit` learns a function of a sample, `expansion_`, and `transform` evaluates this function.
     """
 
     one_view = True
@@ -75,7 +75,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def components_(self) -> np.ndarray:
-        """Directions of a linear projection (n_components_ x d), which apply to rows centered and scaled as in fit."""
+        """Directions of a linear projection, as an array of shape (n_components_, d) for features scaled as in `fit`."""
         if isinstance(self.expansion_, LinearExpansion):
             return np.asarray(self.expansion_.coefficients).T
         raise AttributeError(
@@ -84,35 +84,35 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
-        """Compute the coordinates of samples, by blocks of rows.
+        """Compute the coordinates of samples, one block of rows at a time.
 
         Parameters
         ----------
         X : rows of shape (m, d)
-            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+            Samples, as a NumPy, SciPy sparse, dask or Zarr array. Each chunk must contain whole rows.
 
         Returns
         -------
         ndarray of shape (m, n_components_)
-            Coordinates.
+            Coordinates of the samples.
         """
         check_is_fitted(self)
         return self.expansion_(self._checked(X))
 
     def fit_transform(self, X: Inputs, y: Outputs | None = None) -> np.ndarray:
-        """Fit the projection and return the coordinates of the samples.
+        """Fit the projection and return the coordinates of the training samples.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples, in chunks of whole rows.
+            Training samples. Each chunk must contain whole rows.
         y : array-like of shape (n, L) or (n,), default=None
-            Outputs, as in `fit`.
+            Outputs of the samples, as in `fit`.
 
         Returns
         -------
         ndarray of shape (n, n_components_)
-            Coordinates.
+            Coordinates of the samples.
         """
         self.fit(X, y)  # type: ignore[attr-defined]
         return self.embedding_ if hasattr(self, "embedding_") else self.transform(X)
@@ -147,25 +147,25 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
 
 class DecodingProjection(Annotator, Projection):
-    """Base class of `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
+    """Base class of projections that also predict the outputs of samples from their coordinates.
 
-    These projections also predict their outputs from the coordinates of samples.
+    The subclasses are `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
     """
 
-    _tells_classes = True  # Classes are predicted by linear discriminants.
+    _tells_classes = True  # Linear discriminants predict classes.
 
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Read labels, which can be missing for some samples."""
+        """Read labels; samples may be unlabeled."""
         self.outputs_ = None
         return read_some(self, views, y, weights)
 
     def _read_factor(
         self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None, kernel: LabelKernel
     ) -> Data:
-        """Read labels or numbers as a factor of their kernel; unknown entries are 0."""
+        """Read labels or regression targets as a factor of their kernel matrix, with 0 for unknown entries."""
         often = None if weights is None else weights.labels
         Y, known = check_label_factor(self, y, sample_count(views), kernel, often)
         Y = Y if known is None else np.where(known, Y, 0.0)
@@ -174,19 +174,19 @@ class DecodingProjection(Annotator, Projection):
             self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
             if not labels:
                 refuse_for_real(self)
-        # Keep rows without any known label: methods that use all labels at once impute them.
+        # Keep samples without any known label, because methods that use all labels at once impute the missing labels.
         return replace(Data.of(views, Y, weights, known, passive=True), known=known)
 
     @property
     def _learner(self) -> Learner:
         """Function that fits the decoder: least squares for labels and numbers, linear discriminants for classes."""
-        # If three classes lie on a line, least squares never predict the middle one.
+        # If the centers of three classes lie on a line, a least-squares classifier never predicts the middle class.
         return decode if self.multilabel_ else discriminants
 
     def _fit_decoder(self, view: str, source: Rows, Y: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """Fit the decoder from coordinates to outputs on the training samples, with sample weights.
+        """Fit the decoder, a linear function from coordinates to outputs, on the weighted training samples.
 
-        If the fit did not store the coordinates, this needs an additional pass over the data.
+        If the fit did not store the coordinates, computing them requires an additional pass over the data.
         """
         embedding = getattr(self, "embedding_", None)
         blocks: Iterable[tuple[slice, Any]] = [(slice(0, len(Y)), embedding)]
@@ -198,7 +198,7 @@ class DecodingProjection(Annotator, Projection):
             groups = {ROWS: np.asarray(Z, np.float64), LABELS: Y[where].astype(np.float64)}
             moments = moments.absorb({name: roots[:, None] * part for name, part in groups.items()}, roots)
         found = self._learner(moments)
-        assert found is not None  # The moments contain labels.
+        assert found is not None  # The result is None only for moments without labels.
         self.decoder_, self.decoder_offset_ = found
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
@@ -210,13 +210,13 @@ class DecodingProjection(Annotator, Projection):
 
 
 class IncrementalProjection(Incremental, DecodingProjection):
-    """Base class of projections that need only moments of the samples, so `partial_fit` is possible; see `_task`."""
+    """Base class of projections with `partial_fit`, which need only the first and second moments of the samples."""
 
     targets = "labels"
 
     @property
     def _learns_outputs(self) -> bool:
-        """Whether the method is supervised."""
+        """Whether the projection is supervised."""
         return True
 
     @property
@@ -229,11 +229,11 @@ class IncrementalProjection(Incremental, DecodingProjection):
         return {expansion.view: expansion}
 
     def _task(self) -> Task:
-        """Return the eigenproblem of the method."""
+        """Return the eigenproblem that determines the projection."""
         raise NotImplementedError
 
     def _read_batch(self, y: Any, n: int, first: bool, weights: np.ndarray | None, classes: Any) -> np.ndarray | None:
-        """Read a batch of labels, classes or regression targets, which are not scaled."""
+        """Read a batch of labels, classes or regression targets without scaling the targets."""
         if first:
             self.outputs_ = None
         if not self._learns_outputs:
@@ -264,5 +264,5 @@ class IncrementalProjection(Incremental, DecodingProjection):
             self._learn_rule(done.frequency, total.n)
 
     def _project_pass(self, learn: Callable[[int], Projected], k: int) -> None:
-        """Store the projection to k dimensions."""
+        """Compute a projection to k dimensions with `learn`, and store it."""
         self._keep(learn(k))

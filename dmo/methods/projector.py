@@ -1,18 +1,20 @@
-"""Projections of one view: a method of the catalog or a form of MORP, solved by moments or by products with a kernel.
+"""Projections of one view, by a method of the catalog or a form of MORP, from moments or products with a kernel.
 
-Multi-output regularized projection has three forms [MORP: Yu, Yu, Tresp 2005], with
-C = (1 - beta) K + beta (tr K / tr K_Y) K_Y. They agree if K has full rank and gamma = 0:
+Multi-output regularized projection [MORP: Yu, Yu, Tresp 2005] has three forms. All of them use the weighted sum
+C = (1 - beta) K + beta (tr K / tr K_Y) K_Y of the feature kernel K and the label kernel K_Y. The three forms agree if
+K has full rank and the ridge gamma is 0:
 
 "simplified"   C v = lambda v, coefficients K^-1 v by ridge gamma                      [MORP 14 approximated, 15, 16]
 "direct"       X'C X w = lambda (X'X + gamma I) w, also K C K a = lambda (K^2 + gamma K) a           [MORP 6]
 "regularized"  K^2 a = mu (K C^-1 K + gamma K) a                                       [MORP 11; MLSI 12]
 
-The regularized form is the eigenproblem of (C^-1 + gamma K^-1)^-1, which is by the Woodbury identity
+The regularized form is the eigenproblem of (C^-1 + gamma K^-1)^-1. With kappa = 1 - beta and the scaled label factor T,
+the Woodbury identity turns this matrix into
 
-    kappa/(1 + gamma kappa) K + 1/(1 + gamma kappa)^2 T [I + gamma/(1 + gamma kappa) T'K^-1 T]^-1 T',
+    kappa/(1 + gamma kappa) K + 1/(1 + gamma kappa)^2 T [I + gamma/(1 + gamma kappa) T'K^-1 T]^-1 T'.
 
-with kappa = 1 - beta and the scaled label factor T: label directions that are rough in K are damped. If K is
-rank-deficient, T'K^-1 T is infinite and the labels have no influence; therefore this form then raises an error.
+The second term damps label directions that are not smooth with respect to K. If K is rank-deficient, T'K^-1 T is
+infinite and the labels have no influence, so the regularized form raises an error.
 """
 
 from __future__ import annotations
@@ -55,15 +57,15 @@ from dmo.methods.quadratic_forms import Options, TraceProblem, TraceSamples
 from dmo.methods.spectral import morp_direct, morp_simplified
 from dmo.methods.trace_solvers import EmbeddingFit, FullRank, fit_moments, fit_operator, solve_projected
 
-_SINGLE = 1e-5  # smallest residual of products in float32
-_SMALL = 4096  # number of samples or features up to which a linear problem is solved exactly by default
+_SINGLE = 1e-5  # smallest tolerance for residuals of float32 products
+_SMALL = 4096  # largest number of samples or features for which a linear problem is solved exactly by default
 log = logging.getLogger("dmo")
 Form = Literal["simplified", "regularized", "direct"]
 FORMS = ("simplified", "regularized", "direct")
 
 
 def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray) -> TraceProblem:
-    """Return the regularized form as an eigenproblem over the samples; `smoothness`: T'K^-1 T (q, q)."""
+    """Return the regularized form as an eigenproblem over samples, given `smoothness`, the matrix T'K^-1 T."""
     plain = morp_simplified(samples, options)
     kappa, gamma = plain.A.kernel, options.ridge
     damping, core = 1 + gamma * kappa, None
@@ -75,18 +77,18 @@ def regularized(samples: TraceSamples, options: Options, smoothness: np.ndarray)
 
 
 Decoder = tuple[np.ndarray, np.ndarray]
-"""Least-squares regression of the label columns on coordinates: coefficients (k, q) and offset (q,)."""
+"""Linear function from coordinates to labels: coefficients of shape (k, q) and an offset of shape (q,)."""
 
 
 @dataclass(frozen=True)
 class MethodTask:
-    """A method of the catalog as a task."""
+    """Task that solves a method of the catalog."""
 
     decodes: ClassVar[bool] = False
     scaled: ClassVar[bool] = True
 
-    entry: CatalogEntry  # the method
-    options: Options  # its parameters
+    entry: CatalogEntry
+    options: Options
 
     @property
     def center(self) -> bool:
@@ -94,29 +96,29 @@ class MethodTask:
 
     @property
     def ridge(self) -> float:
-        """Smallest ridge of a solve; infinite if nothing is solved."""
+        """Smallest ridge of the linear systems, or infinity if the method solves none."""
         return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return the labels (n, q) and the diagonal (n,) that a pass over the rows needs."""
+        """Return the label factor, of shape (n, q), and the diagonal that a pass over the rows needs."""
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
     def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
-        """Return the trace problem of samples given by moments or by a kernel."""
+        """Return the eigenproblem of samples that are described by moments or by a kernel."""
         return self.entry.problem(samples, self.options)
 
 
 @dataclass(frozen=True)
 class FormTask:
-    """A form of multi-output regularized projection as a task."""
+    """Task that solves a form of multi-output regularized projection."""
 
     decodes: ClassVar[bool] = True
 
-    form: Form  # see `dmo.methods.projector`
-    options: Options  # ridge and mixing
-    centered: bool  # whether to center rows and labels
-    scaled: bool = True  # whether coordinates are scaled by the square root of their eigenvalue
+    form: Form  # form of the eigenproblem, as described in the module docstring
+    options: Options
+    centered: bool
+    scaled: bool = True  # whether to multiply each coordinate by the square root of its eigenvalue
 
     @property
     def center(self) -> bool:
@@ -127,14 +129,14 @@ class FormTask:
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """Replace a ridge of 0 if the form solves for labels."""
+        """Replace a ridge of 0 by `ridge` if the labels are used and the form needs a ridge to solve for them."""
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
         return replace(self, options=replace(options, ridge=ridge))
 
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        return samples.factor, None  # Without mixing, the decoder still needs the labels.
+        return samples.factor, None  # The decoder needs the labels even if their weight in the objective is 0.
 
     def problem(self, samples: TraceSamples, seen: Moments | Operator) -> TraceProblem:
         if self.form != "regularized":
@@ -144,7 +146,7 @@ class FormTask:
 
 
 def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
-    """Compute T'K^-1 T (q, q) of the label factor T, by moments of ROWS and LABELS or by the kernel."""
+    """Compute T'K^-1 T for the label factor T, from moments of rows and labels or from the kernel."""
     if isinstance(seen, Moments):
         slices, gram = seen.slices(), (seen.centered() if samples.center else seen).gram
         G = gram[slices[ROWS], slices[ROWS]]
@@ -169,14 +171,11 @@ def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
 
 
 Task: TypeAlias = MethodTask | FormTask
-"""The problem of a projection, which does not depend on the engine."""
+"""Problem of a projection, independent of the method that solves it."""
 
 
 def decode(moments: Moments) -> Decoder | None:
-    """Learn a decoder of the labels by least squares with an intercept.
-
-    -> (k, q) or (q,)
-    """
+    """Fit a decoder of the labels by least squares with an intercept, or return None without labels."""
     if LABELS not in moments.widths:
         return None
     slices, centered = moments.slices(), moments.centered().gram
@@ -187,14 +186,11 @@ def decode(moments: Moments) -> Decoder | None:
 
 
 _SHRINKAGE = 1e-3
-"""Fraction of the total scatter that is added to the scatter within classes, which is 0 if all samples of a class coincide."""
+"""Fraction of the total scatter that is added to the within-class scatter, because the latter can be 0."""
 
 
 def discriminants(moments: Moments) -> Decoder | None:
-    """Learn linear discriminants: log densities of Gaussian classes with a common covariance.
-
-    -> (k, q) or (q,)
-    """
+    """Fit linear discriminants, which are log densities of Gaussian classes with a common covariance."""
     # Fisher 1936.
     if LABELS not in moments.widths:
         return None
@@ -211,16 +207,13 @@ def discriminants(moments: Moments) -> Decoder | None:
 
 
 Learner: TypeAlias = Callable[[Moments], Decoder | None]
-"""`decode` or `discriminants`."""
+"""Function that fits a decoder: `decode` or `discriminants`."""
 
 
 def decode_rows(
     task: Task, samples: TraceSamples, embedding: np.ndarray, learn: Learner | None = None
 ) -> Decoder | None:
-    """Learn a decoder of the labels from coordinates in memory.
-
-    embedding (n, k) -> (k, q) or (q,)
-    """
+    """Fit a decoder of the labels to coordinates in memory, of shape (n, k)."""
     if samples.labels is None or not (task.decodes or learn):
         return None
     groups = {ROWS: samples.rooted(np.asarray(embedding, np.float64)), LABELS: samples.rooted(samples.labels)}
@@ -231,25 +224,25 @@ def decode_rows(
 
 @dataclass(frozen=True)
 class ProjectionOptions:
-    """Parameters of the estimator that determine how the eigenproblem is solved."""
+    """Parameters of an estimator that determine how its eigenproblem is solved."""
 
     kernel: Any
     approximation: Any
     tol: float
     max_iter: int
     random_state: int | None
-    dual: bool | None = None  # dual problem of a linear kernel; None: if there are fewer samples than features
+    dual: bool | None = None  # whether to solve the dual of a linear problem; None: if n is below d
     floor: float = 0.0  # ridge that replaces 0 in the dual problem, as a fraction of the mean diagonal of the kernel
 
 
 @dataclass(frozen=True)
 class Projected:
-    """A fitted projection."""
+    """Fitted projection with an optional decoder of the labels."""
 
-    expansion: Expansion  # function of new rows
+    expansion: Expansion  # function that computes coordinates of new samples
     fit: EmbeddingFit
-    embedding: np.ndarray | None  # training coordinates (n, k) if they need no additional computation
-    decoder: Decoder | None = None  # decoder of the label columns; None without labels
+    embedding: np.ndarray | None  # coordinates of the training samples, of shape (n, k); None: not computed by the fit
+    decoder: Decoder | None = None  # decoder of the labels; None without labels
 
 
 def project(
@@ -262,15 +255,15 @@ def project(
     weights: np.ndarray | None = None,
     learn: Learner | None = None,
 ) -> Projected:
-    """Solve a task on rows and a label factor; `learn` computes the decoder from moments of coordinates and labels.
+    """Solve a task on rows of shape (n, d) and an optional label factor of shape (n, q).
 
-    X (n, d); labels (n, q); weights (n,)
+    `learn` fits the decoder to moments of coordinates and labels.
     """
     if weights is not None and not weights.all():
         index = np.flatnonzero(weights)
         some = None if labels is None else picked(labels, index)
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
-        return replace(found, embedding=None)  # It lacks the samples of weight 0.
+        return replace(found, embedding=None)  # The embedding does not contain the samples of weight 0.
     samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
@@ -304,7 +297,7 @@ def project(
 def _in_subspaces(
     task: Task, view: str, X: Rows, samples: TraceSamples, k: int, method: Krylov, random_state: int | None
 ) -> Projected:
-    """Solve with a linear kernel in growing subspaces of linear functions, until the eigenvalues change little."""
+    """Solve a linear problem in growing Krylov subspaces until the eigenvalues hardly change."""
     samples = samples.held()
     labels, _ = task.columns(samples)
     values, growth, steps = None, 0.0, 0
@@ -324,14 +317,14 @@ def _in_subspaces(
 def _by_products(
     task: Task, built: ViewOperator, samples: TraceSamples, k: int, options: ProjectionOptions, learn: Learner | None
 ) -> Projected:
-    """Solve by products with a kernel, or with the rows of a linear kernel."""
+    """Solve a problem by products with a kernel, or with the rows of a linear kernel."""
     samples = samples.held()
     seen = replace(samples, trace=float(built.operator.diagonal().sum()))
     problem = task.problem(seen, built.operator).rooted(samples.weights)
     fit = fit_operator(problem, built.operator, k, options.tol, options.max_iter, options.random_state)
     fit = fit if task.scaled else fit.unscaled()
     roots = np.ones(1) if samples.weights is None else np.sqrt(samples.weights)[:, None]
-    if samples.weights is not None:  # Choose the same signs as for repeated samples.
+    if samples.weights is not None:  # Integer weights must yield the same signs as repeated samples.
         fit = replace(fit, coefficients=fix_signs(fit.coefficients / roots) * roots)
     expansion, embedding = built.function(fit.coefficients)
     embedding = embedding / roots
@@ -347,7 +340,7 @@ def _by_moments(
     learn: Learner | None,
     moments: Moments | None = None,
 ) -> Projected:
-    """Solve by moments of columns and labels, which are collected in one pass over the rows if they are not known."""
+    """Solve a task by moments of columns and labels, which are collected in one pass unless `moments` is given."""
     (labels, diagonal), weights = task.columns(samples), samples.weights
     if moments is not None and diagonal is None:
         return _from_moments(task, columns, moments, samples, k)
@@ -362,7 +355,7 @@ def _by_moments(
             lambda found: is_precise(found, {ROWS: 1.0}, task.ridge, task.center, SPACE),
         )
         return _from_moments(task, columns, moments, samples, k)
-    # The labels are collected in addition to the label columns of the method, so that one pass serves both.
+        # Collect the labels together with the label factor of the method, so that one pass serves both.
     both = samples.labels if labels is None else np.hstack([labels, samples.labels])
     moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]
@@ -373,9 +366,9 @@ def _by_moments(
 def project_pass(
     task: Task, view: str, feature_map: FeatureMap, moments: Moments, k: int, learn: Learner | None
 ) -> Projected:
-    """Solve a task on factor rows of a view of which only the moments are known; `learn` decodes the labels.
+    """Solve a task on moments of the factor rows of a view, after a pass with partial_fit.
 
-    The method must use inner products between samples only: the labels of pseudo-samples replace those of the samples.
+    Pseudo-samples with the same inner products replace the labels, so the method must use only inner products.
     """
     labels, transform = moments.slices().get(LABELS), None
     samples = TraceSamples(cast(int, moments.n), None, None, 1.0, task.center)
@@ -393,7 +386,7 @@ def project_pass(
 
 
 def _decoded(task: Task, moments: Moments, done: Projected, learn: Learner | None) -> Decoder | None:
-    """Decode the labels from coordinates, which are centered if the task is."""
+    """Fit the decoder to the coordinates of a solved task, which have mean 0 if the task is centered."""
     decoder = None if learn is None else learn(moments.mixed({ROWS: done.fit.coefficients}))
     if decoder is None or not task.center:
         return decoder
@@ -402,7 +395,7 @@ def _decoded(task: Task, moments: Moments, done: Projected, learn: Learner | Non
 
 
 def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
-    """Split the columns of the group LABELS: the first `first` columns become the group `name`, the others `rest`."""
+    """Split the label columns of moments: the first `first` columns become the group `name`, the others `rest`."""
     widths: dict[str, int] = {}
     for group, width in moments.widths.items():
         widths |= {group: width} if group != LABELS else {name: first, rest: width - first}
@@ -410,7 +403,7 @@ def _divided(moments: Moments, first: int, name: str, rest: str) -> Moments:
 
 
 def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: TraceSamples, k: int) -> Projected:
-    """Solve a task on collected moments."""
+    """Solve a task on moments of columns and labels."""
     where, trace, offset = moments.slices()[ROWS], columns.trace, np.zeros(k)
     if trace is None:
         inner = moments.centered() if task.center else moments
@@ -422,7 +415,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
         offset = -(moments.mean()[where] @ fit.coefficients)
     decoder = decode(moments.mixed({ROWS: fit.coefficients})) if task.decodes else None
     if decoder is not None and samples.labels is not None:
-        B, rest = decoder  # for coordinates without their offset, and for label columns that may be centered
+        B, rest = decoder  # The decoder is fitted to coordinates without an offset, and to labels that may be centered.
         centered = task.center and not isinstance(samples.labels, EntryRows)
         mean = samples.mean(samples.labels) if centered else np.zeros(B.shape[1])
         decoder = B, rest + mean - offset @ B
@@ -430,7 +423,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
 
 
 def _linear_engine(task: Task, X: Rows) -> Any:
-    """Choose the exact problem of a linear kernel if its smaller side is small or the form needs it, else a subspace."""
+    """Choose an exact solution if the problem has few samples or features, or else a Krylov subspace."""
     side = min(X.shape)
     if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
         return "exact"
@@ -439,7 +432,7 @@ def _linear_engine(task: Task, X: Rows) -> Any:
 
 
 def check_has_features(kernel: Any, what: str) -> None:
-    """Raise an error for a kernel matrix if a method needs neighbors, which are found by features."""
+    """Raise an error for a precomputed kernel if a method searches neighbors, which requires features."""
     if is_pairwise(kernel):
         raise UserError(
             f"{what} finds neighbors by features, which a precomputed kernel does not contain; pass the features and the "
@@ -459,11 +452,11 @@ def embed(
     variance: float | None = None,
     weights: np.ndarray | None = None,
 ) -> Projected:
-    """Solve a problem on the features of a view, on their similarities to seed samples, or on low-rank factor rows."""
-    # Arguments: `problem_of`: rows in memory -> (the problem, indices of its samples; None: all); `kernel`,
-    # `approximation`, `n_landmarks`: see `relation_features`; `variance`: see `solve_projected`; `weights` (n): sample
-    # weights, None for 1 each; the origin is the weighted mean of the samples.
-    X = read(source)  # once
+    """Solve a problem on the features of a view, on their similarities to landmarks, or on low-rank factor rows."""
+    # `problem_of` maps rows in memory to the eigenproblem and the indices of its samples, or None for all samples.
+    # `kernel`, `approximation` and `n_landmarks` are described in `relation_features`, and `variance` in
+    # `solve_projected`. The coordinates have the weighted mean 0.
+    X = read(source)
     problem, index = problem_of(X)
     features = relation_features(view, X, kernel, approximation, n_landmarks, random_state, weights)
     known = features.values if index is None or len(index) == X.shape[0] else features.values[index]

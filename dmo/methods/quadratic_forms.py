@@ -1,11 +1,12 @@
 """Quadratic forms on samples, and the eigenproblems of the methods of the catalog.
 
-A form S (n x n, never dense) is a sum of a few parts with cheap products. A problem has the form [MOPE 30, 31]
+A quadratic form S is an n x n matrix that is stored as a sum of a few parts with cheap products. The eigenproblem of a
+projection with coefficients P [MOPE 30, 31], or of an embedding with coordinates Z, is
 
-    max tr(P'X'A X P)  subject to  P'(X'B X + ridge I)P = I,      or, for Z itself,      max tr(Z'AZ)  subject to  Z'BZ
-    = I,
+    max tr(P'X'A X P)  subject to  P'(X'B X + ridge I)P = I,      or      max tr(Z'A Z)  subject to  Z'B Z = I,
 
-where X contains features, factor rows of a kernel, kernel columns (Z = K Gamma) or similarities to landmark samples.
+where A and B are forms and X contains features, factor rows of a kernel, kernel columns (Z = K Gamma) or similarities
+to landmark samples.
 """
 
 from __future__ import annotations
@@ -32,32 +33,29 @@ from dmo.parameters import flat
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the methods of the catalog; each method uses some of them.
+    """Options of the methods of the catalog; each method uses some of them."""
 
-    weight (n, n)
-    """
-
-    ridge: float = 1e-3  # c
-    mixing: float = 0.5  # weight of the labels; the features have 1 - mixing
-    shrinkage: float = 0.5  # shrinkage of a covariance towards I
-    n_neighbors: int | None = None  # k or k1; None: 15, or all samples of the class
-    n_repelled: int | None = None  # k2
-    weight: Any = "constant"  # (n, n): a kind of `graphs.weigh`, or the weights themselves
-    bandwidth: float | str = "mean"  # bandwidth of Gaussian weights
-    tau: float = 1.0  # parameter of inverse weights
-    adjacency: Mode = "union"  # mode of `graphs.adjacency`
-    metric: Metric = "euclidean"  # metric of the neighbor search
+    ridge: float = 1e-3
+    mixing: float = 0.5  # weight of the labels in the objective; the features have the weight 1 - mixing
+    shrinkage: float = 0.5  # weight of the identity matrix in a shrunk covariance
+    n_neighbors: int | None = None  # number of neighbors; None: 15 neighbors, or all samples of the class
+    n_repelled: int | None = None  # number of neighbors in other classes; None: 15 neighbors
+    weight: Any = "constant"  # kind of edge weights for `graphs.weigh`, or an n x n matrix
+    bandwidth: float | str = "mean"
+    tau: float = 1.0  # constant of inverse weights
+    adjacency: Mode = "union"
+    metric: Metric = "euclidean"
     regularization: float = 1e-3  # regularization of reconstruction weights
-    penalty: float = 1.0  # weight of the within-class scatter
-    repulsion: float = 1.0  # weight of the pairs that are pushed apart
+    penalty: float = 1.0  # weight of the within-class scatter in the objective
+    repulsion: float = 1.0  # weight of neighbor pairs of different classes
     smoothness: float = 0.1  # weight of the Laplacian term
-    supervised: str = "fda"  # supervised method of a mix
-    unsupervised: str = "lpp"  # unsupervised method of a mix
+    supervised: str = "fda"  # supervised method of the combination "mix"
+    unsupervised: str = "lpp"  # unsupervised method of the combination "mix"
     constraint: Literal["mixed", "supervised", "projection"] = "mixed"
 
     @classmethod
     def of(cls, estimator: Any) -> Options:
-        """Return the options for which the estimator has parameters that are not None."""
+        """Read the options from the parameters of an estimator that are not None."""
         values = flat(estimator)
         given = {name: values.get(name) for name in cls.__dataclass_fields__}
         return cls(**{name: value for name, value in given.items() if value is not None})
@@ -76,37 +74,34 @@ NEEDS: dict[str, Need] = {
     "n_landmarks": optional(COUNT),
     "variance": optional(PART),
 }
-"""Valid values of the parameters of the estimators that a method may use; None selects the default."""
+"""Valid values of the estimator parameters that a method may use. None selects the default."""
 
 
 @dataclass(frozen=True, eq=False)
 class TraceSamples:
-    """Data of n samples.
+    """Rows, labels and weights of the samples of an eigenproblem."""
 
-    rows (n, d); labels (n, q); weights (n,)
-    """
-
-    n: int  # number of samples
-    rows: Any = None  # (n, d): X, for methods that use the rows
-    labels: Any = None  # (n, q): 0/1, or a factor of a label kernel
+    n: int
+    rows: Any = None  # rows X, for methods that use them
+    labels: Any = None  # labels of 0 and 1, or a factor of a label kernel
     trace: float | None = None  # trace of the kernel X X'; None: computed from the rows
-    center: bool = True  # whether to center rows and labels
-    weights: np.ndarray | None = None  # (n,): positive sample weights; None: 1 for all samples
+    center: bool = True
+    weights: np.ndarray | None = None  # positive sample weights; None: all weights are 1
 
     @property
     def Y(self) -> Any:
-        """Labels as passed by the user. Raises ValueError if there are none."""
+        """Labels as passed by the user. The property raises UserError if there are none."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
 
     @property
     def factor(self) -> Any:
-        """Label factor, centered if `center`; sparse labels are returned unchanged, because moments center them."""
+        """Label factor, centered if `center` is True. Sparse labels are not centered, because moments center them."""
         return self.Y - self.mean(self.Y) if self.center and not isinstance(self.Y, EntryRows) else self.Y
 
     def held(self) -> TraceSamples:
-        """Return the samples with sparse labels as an array, for problems that are not solved from moments."""
+        """Convert sparse labels to an array, for problems that are not solved from moments."""
         return replace(self, labels=self.labels[:].astype(np.float64)) if isinstance(self.labels, EntryRows) else self
 
     @property
@@ -115,29 +110,20 @@ class TraceSamples:
         return self.n if self.weights is None else float(self.weights.sum())
 
     def total(self, T: Any) -> np.ndarray:
-        """Compute the weighted sum of rows.
-
-        T (n, ...) -> (...)
-        """
+        """Compute the weighted sum of the rows of T."""
         return np.asarray(T.sum(axis=0) if self.weights is None else self.weights @ T)
 
     def mean(self, T: Any) -> np.ndarray:
-        """Compute the weighted mean of rows.
-
-        T (n, ...) -> (...)
-        """
+        """Compute the weighted mean of the rows of T."""
         return np.asarray(T.mean(axis=0) if self.weights is None else self.total(T) / self.size)
 
     def rooted(self, T: np.ndarray) -> np.ndarray:
-        """Multiply rows by the square roots of their weights, so that plain products of them are weighted products.
-
-        T (n, q) -> (n, q)
-        """
+        """Multiply the rows of T by the square roots of their weights, so that their products become weighted."""
         return T if self.weights is None else np.sqrt(self.weights)[:, None] * T
 
     @property
     def label_scale(self) -> float:
-        """Ratio tr K / tr K_Y, which gives both kernels the same trace; 0 if the labels are constant."""
+        """Ratio of the traces of the feature kernel and the label kernel; 0 if the labels are constant."""
         if isinstance(self.Y, EntryRows):
             mean = self.mean(self.Y)
             own = self.size * float(mean.sum() - self.center * (mean @ mean))
@@ -148,47 +134,47 @@ class TraceSamples:
         return trace / own if own > 0 else 0.0
 
     def _spread(self) -> float:
-        """Sum of squares of the rows, after centering if `center`."""
+        """Sum of squares of the rows, after centering if `center` is True."""
         values = stored_values(self.rows)
         return scatter(self.rows) if self.center else float(np.vdot(values, values))
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of labels of each sample (m)."""
+        """Number of labels of each sample."""
         return self.Y.sum(axis=1)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of samples of each label (n_c), at least 1."""
+        """Number of samples of each label, replaced by 1 for labels without samples."""
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each label that has samples, with the indices of the samples."""
+        """Yield each label that has samples, with the indices of these samples."""
         for label in range(self.Y.shape[1]):
             own = np.flatnonzero(self.Y[:, label])
             if len(own):
                 yield label, own
 
     def labeled(self) -> tuple[TraceSamples, np.ndarray]:
-        """Select the samples that have labels, and return their indices as well."""
+        """Select the samples that have labels, and return them with their indices."""
         index = np.flatnonzero(self.Y.any(axis=1))
         return replace(self, n=len(index), rows=self.rows[index], labels=self.Y[index]), index
 
 
 MixedConstraint = Literal["mixed", "projection", "first"]
 _FULL = 0.03
-"""Fraction of nonzeros in a block of sparse rows above which a dense product is faster; whole classes reach it."""
+"""Fraction of nonzeros in a block of sparse rows above which a dense product is faster."""
 _BLIND = 1e-12
-"""Size of S1 relative to |S||1| below which a form counts as invariant to the mean of the samples."""
+"""Relative size of the row sums of a form below which the form is treated as invariant to the mean of the samples."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForm:
-    """Form S = identity I + kernel K + sparse + factor core factor' + diag(diagonal) over n samples, with K = X X'."""
+    """Quadratic form over n samples: identity I + kernel K + sparse + factor core factor' + diag(diagonal)."""
 
-    # `sparse`: symmetric n x n CSR, or a NumPy array for methods that are dense by definition; `factor`: T (n x q);
-    # `core`: symmetric q x q, None for I; `diagonal`: (n); `identity` and `kernel`: coefficients of I and K. Parts that
-    # are None or 0 are absent.
+    # `sparse` is a symmetric n x n CSR matrix, or a NumPy array for methods that are dense by definition. `factor` has
+    # shape (n, q). `core` is a symmetric q x q matrix, and None means I. `identity` and `kernel` are the coefficients
+    # of I and of the kernel K = X X'. Parts that are None or 0 are absent.
 
     n: int
     sparse: Any = None
@@ -199,7 +185,7 @@ class QuadraticForm:
     kernel: float = 0.0
 
     def apply(self, B: Any, product: LinearMap | None = None) -> Any:
-        """Compute S B (n x k). `product` maps B to K B, for a form with a kernel part."""
+        """Compute S B for the form S; `product` computes K B and is required if the form has a kernel part."""
         out = self.identity * B if self.identity or isinstance(B, WorkerRows) else np.zeros(B.shape)
         if self.kernel:
             if product is None:
@@ -216,12 +202,12 @@ class QuadraticForm:
         return out
 
     def __matmul__(self, B: np.ndarray) -> np.ndarray:
-        """Compute S B (n x k) for a form without a kernel part."""
+        """Compute S B for a form S without a kernel part."""
         return self.apply(B)
 
     def projected(self, X: Any, mean: np.ndarray | None = None) -> np.ndarray:
-        """Compute (X - 1 mean')'S(X - 1 mean') (d x d) by blocks of dense or CSR rows X (n x d)."""
-        sums = self @ np.ones(self.n)  # raises an error for a kernel part
+        """Compute X'S X for rows X, dense or CSR, in blocks of rows; `mean` is subtracted from all rows first."""
+        sums = self @ np.ones(self.n)  # This raises an error for a form with a kernel part.
         weights = self._weights()
         total = np.zeros((X.shape[1],) * 2)
         for where in row_blocks(self.n, 1024):
@@ -243,22 +229,22 @@ class QuadraticForm:
 
     @property
     def is_factor(self) -> bool:
-        """Whether S = T core T' only: its rank is at most that of T, so further directions are noise."""
+        """Whether S = T core T' without other parts, so that the rank of S is at most the rank of the factor T."""
         others = self.kernel or self.identity or self.diagonal is not None or self.sparse is not None
         return self.factor is not None and not others
 
     def _weights(self) -> np.ndarray | None:
-        """Return the diagonal of identity I + diag(diagonal), or None if both are absent."""
+        """Return the diagonal of identity I + diag(diagonal), or None if both parts are absent."""
         if self.diagonal is None:
             return np.full(self.n, self.identity) if self.identity else None
         return self.diagonal + self.identity
 
     def dense(self) -> np.ndarray:
-        """Compute S itself (n x n), for small problems."""
+        """Compute the n x n matrix of the form, for small problems."""
         return self @ np.eye(self.n)
 
     def times(self, scale: float) -> QuadraticForm:
-        """Return the form scale S."""
+        """Multiply the form by a number."""
         core = None
         if self.factor is not None:
             core = scale * (np.eye(self.factor.shape[1]) if self.core is None else self.core)
@@ -287,17 +273,17 @@ class QuadraticForm:
         return self + other.times(-1.0)
 
     def absorbed(self) -> QuadraticForm:
-        """Return the same form with a positive semidefinite core multiplied into the factor."""
+        """Multiply a positive semidefinite core into the factor, which leaves the form unchanged."""
         if self.core is None or self.factor is None:
             return self
         return replace(self, factor=self.factor @ power_of(self.core, 0.5), core=None)
 
     def resolved(self, F: np.ndarray) -> QuadraticForm:
-        """Return the same form with K replaced by F F' (F n x r)."""
+        """Replace the kernel K by a factorization K = F F'."""
         return replace(self, kernel=0.0) + QuadraticForm(self.n, factor=F, core=self.kernel * np.eye(F.shape[1]))
 
     def centered(self) -> QuadraticForm:
-        """Return H S H with H = I - 11'/n, which is invariant to the mean of the samples, or S if it already is."""
+        """Return H S H for the centering matrix H, or S itself if it is already invariant to the mean."""
         ones = np.ones(self.n)
         sums = self @ ones
         probe = self @ np.where(np.arange(self.n) % 2, 1.0, -1.0)
@@ -307,15 +293,15 @@ class QuadraticForm:
         return self + QuadraticForm(self.n, factor=np.column_stack([ones, sums]), core=core)
 
     def weighted(self, shares: np.ndarray) -> QuadraticForm:
-        """Return diag(shares) S diag(shares) for a form without a kernel part: entry ij times shares_i shares_j."""
+        """Multiply each entry ij by shares_i shares_j, for a form without a kernel part."""
         return self._between(scipy.sparse.diags_array(shares))
 
     def spread(self, index: np.ndarray, n: int) -> QuadraticForm:
-        """Return the form over n samples that is S on the samples `index` and 0 elsewhere, without a kernel part."""
+        """Extend a form on the samples `index` to n samples, with 0 for all others; kernel parts are not supported."""
         return self._between(csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(n, len(index))))
 
     def _between(self, D: Any) -> QuadraticForm:
-        """Compute D S D' for a sparse D with at most one entry per row and column."""
+        """Compute D S D' for a sparse matrix D with at most one entry per row and column."""
         weights = self._weights()
         return QuadraticForm(
             D.shape[0],
@@ -331,55 +317,52 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Stack the factors as columns, and combine their cores."""
+    """Stack the factors of several forms as columns, and combine their cores into a block-diagonal matrix."""
     parts = [(form.factor, form.core) for form in forms if form.factor is not None]
     if not parts:
         return None, None
     cores: Sequence[np.ndarray] = [np.eye(factor.shape[1]) if core is None else core for factor, core in parts]
-    factors = [factor for factor, _ in parts]  # A single factor may be sparse labels.
+    factors = [factor for factor, _ in parts]  # A single factor may be a sparse matrix of labels.
     return factors[0] if len(factors) == 1 else np.hstack(factors), scipy.linalg.block_diag(*cores)
 
 
 @dataclass(frozen=True, eq=False)
 class TraceProblem:
-    """Eigenproblem of the form described in the module docstring."""
+    """Eigenproblem of an embedding or a projection, in the form that the module docstring describes."""
 
     A: QuadraticForm  # objective
-    B: QuadraticForm | None = None
-    ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X for new rows if Z itself is computed
-    center: bool = True  # center X
-    positive: bool = False  # drop directions whose eigenvalue is not positive
-    scaled: bool = False  # scale coordinates to the square root of their eigenvalue
-    direct: bool = False  # compute Z itself
-    constant: bool = False  # the constant 1 has the largest eigenvalue and is excluded
-    unit_rows: bool = False  # normalize rows of Z to length 1
+    B: QuadraticForm | None = None  # constraint; None: orthonormal columns
+    ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X if Z itself is computed
+    center: bool = True
+    positive: bool = False  # whether to drop directions without a positive eigenvalue
+    scaled: bool = False  # whether to multiply each coordinate by the square root of its eigenvalue
+    direct: bool = False  # whether to compute the coordinates Z instead of coefficients P
+    constant: bool = False  # whether the constant vector has the largest eigenvalue and is excluded
+    unit_rows: bool = False  # whether to normalize the rows of Z to length 1
 
     def projection(self, ridge: float) -> TraceProblem:
-        """Convert a direct problem into a problem with Z = X P."""
+        """Convert a problem for the coordinates Z into a problem for the coefficients P of Z = X P."""
         if not self.direct:
             return self
         B = QuadraticForm(self.A.n, identity=1.0) if self.B is None else self.B
         return TraceProblem(self.A, B, self.ridge or ridge, self.center)
 
     def each(self, change: Callable[[QuadraticForm], QuadraticForm]) -> TraceProblem:
-        """Apply `change` to both forms, for example to center them before adding them to another problem."""
+        """Apply `change` to both forms of the problem."""
         return replace(self, A=change(self.A), B=None if self.B is None else change(self.B))
 
     def rooted(self, weights: np.ndarray | None) -> TraceProblem:
-        """Convert the problem of weighted samples to rows multiplied by the square roots of the weights.
-
-        weights (n,)
-        """
+        """Convert a problem of weighted samples to samples multiplied by the square roots of their weights."""
         if weights is None or self.A.factor is None:
             return self
         return replace(self, A=replace(self.A, factor=np.sqrt(weights)[:, None] * self.A.factor))
 
 
 def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
-    """Combine two projections of the same samples, `share` * first + (1 - `share`) * second [MOPE 44, 45]."""
-    # If both constraints are P'P = I, the result has this constraint. Otherwise, "mixed" combines the constraints like
-    # the objectives, "first" uses only the first one (the special case below (45)), and "projection" uses P'P = I,
-    # orthonormal columns (the option above (45)).
+    """Combine two projections of the same samples as `share` * first + (1 - `share`) * second [MOPE 44, 45]."""
+    # If both constraints are P'P = I, the combination has this constraint. Otherwise, "mixed" combines the constraints
+    # with the same weights as the objectives. "first" uses only the first constraint (the special case below (45)), and
+    # "projection" requires orthonormal columns P'P = I (the option above (45)).
     A = first.A.times(share) + second.A.times(1 - share)
     center = first.center and second.center
     if constraint == "projection":

@@ -1,4 +1,4 @@
-"""Ridge regression of the labels on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
+"""Kernel ridge regression on many views: r-MLR and r-KMLR, the baselines of [KGHA]."""
 
 from __future__ import annotations
 
@@ -88,32 +88,32 @@ from dmo.progress import stage
 from dmo.threads import single_blas
 
 _TARGETS = "target_weights", "target_ridges", "target_importances"
-_COLUMNS = 512  # number of columns whose coefficients are computed at a time
+_COLUMNS = 512  # number of features whose coefficients are computed at a time
 
 
 @dataclass
 class _Summed(LeftOut):
-    """Leave-one-out scores of some samples: weighted means over the regressions of the views that contain a sample.
+    """Leave-one-out scores of samples, averaged over the regressions of the views that contain a sample.
 
-    weight (m,): sum of the weights of these views; total (m, L): weighted sum of their scores
+    `weight` is the total weight of the views of each sample, and `total` is the weighted sum of their scores.
     """
 
     weight: np.ndarray = field(default_factory=lambda: np.zeros(0))
     total: Any = 0.0
 
     def begin(self, rows: np.ndarray) -> None:
-        """Start the sums for the samples with these row indices."""
+        """Set the weights and sums of the samples with these row indices to zero."""
         self.rows, self.weight, self.total = rows, np.zeros(len(rows)), 0.0
 
     def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
-        """Add the scores by a regression of weight `share`, of all rows or of those that its view `has`."""
+        """Add the scores of a regression of weight `share`; `has` marks the samples that its view contains."""
         self.weight[has] += share
         values = np.zeros((len(has), scores.shape[1]))
         values[has] = share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
         self.total = self.total + values
 
     def end(self) -> Self:
-        """Divide by the weights, and keep the samples that some view has."""
+        """Divide the sums by the weights, and drop the samples that no view contains."""
         if self.how == "known":
             some = self.weight > 0
             self.rows, self.scores = self.rows[some], [np.asarray(self.total[some] / self.weight[some, None])]
@@ -125,73 +125,74 @@ class _Summed(LeftOut):
 class MultiViewRidge(Incremental, SharedFits):
     r"""Kernel ridge regression of labels or regression targets on several views.
 
-    With kernel="linear", the method is called r-MLR in the KGHA paper, otherwise r-KMLR. Either one kernel combines the
-    views, or one regression is fitted per view and their scores are averaged.
+    The KGHA paper calls the method r-MLR with kernel="linear", and r-KMLR with other kernels. Either a single
+    regression uses a kernel that combines the views, or one regression is fitted per view and the scores are averaged.
 
     Parameters
     ----------
     kernel : str, Kernel, ProductKernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel`, or "product" with the
-        parameters `distances`, `gamma` and `weights`, is exp(-gamma sum_v w_v d_v) with the distances d_v of the views,
-        each divided by its mean over the training samples.
+        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`. A `ProductKernel` is
+        exp(-gamma sum_v w_v d_v), where d_v is the distance in view v divided by its mean over the training samples.
+        "product" is a product kernel with the parameters `distances`, `gamma` and `weights` of the estimator.
     ridge : float, mapping of view to float, or list, default=0.01
-        Ridge c of each view, above 0; one number for a combined kernel. An array of shape (L,) instead of a number is
-        one ridge per label, which requires that all labels and views of all samples are known. Labels with the same
-        ridge share a factorization, and all labels share kernels or moments.
+        Ridge c of each view, above 0. Larger values shrink the coefficients more. A combined kernel has a single ridge.
+        Instead of a number, an array of shape (L,) sets one ridge per label, which requires all labels and views of all
+        samples. Labels with the same ridge share a factorization.
     combine : {"predictions", "kernels", "product"}, default="predictions"
-        Rule that combines the views: the mean of their predictions (as in the paper), the mean of their kernels, or the
-        geometric mean of their kernels.
+        Rule that combines the views. "predictions" averages the predictions of the views, as in the paper, "kernels"
+        averages their kernels, and "product" uses the geometric mean of their kernels.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment", "per-target"} or None, default=None
-        Weights of the views, which are scaled to sum 1; None means equal weights. "tagprop" and "alignment" are learned
-        with `distances`: "tagprop" finds the weights with which the neighbors of the training samples predict their
-        labels best [Guillaumin et al. 2009], "alignment" those with which the sum of distances is best aligned with the
-        labels [Cortes et al. 2012]. "per-target" selects weights for the sum of kernels, and a ridge that replaces
-        `ridge`, for each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et al.
-        2022]. Exact kernels select by the leave-one-out squared error of at most 1500 samples, and low-rank kernels by
-        generalized cross-validation over all samples. Runs of samples that are neighbors in time are not left out
-        together.
+        Weights of the views, which are scaled to sum 1. None uses equal weights. "tagprop" and "alignment" learn the
+        weights from the distances of the samples (`distances`). "tagprop" maximizes the likelihood of the labels of
+        each training sample given its neighbors [Guillaumin et al. 2009]. "alignment" maximizes the alignment of the
+        sum of distances with the labels [Cortes et al. 2012]. "per-target" selects kernel weights and a ridge, which
+        replaces `ridge`, for each label or target from 60 to 180 candidates, as in banded ridge regression [la Tour et
+        al. 2022]. Exact kernels minimize the leave-one-out squared error of at most 1500 samples, and low-rank kernels
+        use generalized cross-validation over all samples. Neither criterion leaves out runs of samples that are
+        consecutive in time.
     center : bool, default=True
-        Whether to center kernels and labels by the training means.
+        Whether to center kernels and labels by their means over the training samples.
     intercept : bool, default=False
-        Whether to add the label means to the scores.
+        Whether to add the mean of each label to its scores.
     %(distances)s
     gamma : float, default=2.0
-        Factor gamma of kernel "product", above 0. A `ProductKernel` has its own gamma, distances and weights.
+        Factor gamma of kernel="product", above 0. A `ProductKernel` has its own gamma, distances and weights.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
         Decoder that ranks labels. It is learned from leave-one-out scores of all training samples. Out-of-fold scores
-        are used instead if columns are imputed or scaled, or if kernels of more than 2048 samples are in tiles. With
-        None, scores rank the labels, as described in `Scores`; for its `label_sets`, low-rank kernels read up to 4096
-        rows again.
+        replace them if single labels are unknown or weighted, if columns are imputed or scaled, or if kernels of more
+        than 2048 samples are stored in tiles. With None, labels are ranked by their scores, as described in `Scores`.
+        Label sets of low-rank kernels are learned by reading up to 4096 rows again.
     %(approximation)s
     %(random_state)s
     %(prepare)s
     %(targets)s
     class_weight : {"balanced"}, dict of class or label to float, or None, default=None
-        For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the
-        class frequency. For a matrix of labels: factor on the weight of samples for a label that they carry; "balanced"
-        gives samples with the label the same total weight as samples without it. Scores then contain the label means,
-        as with `intercept`. Bandwidths, scales and decoders are learned without class weights.
+        Factors on the weights of samples. For a vector of classes, a factor applies to all samples of a class, and
+        "balanced" is inversely proportional to the class frequency. For a matrix of labels, a factor applies to samples
+        with the label in the regression of this label, and "balanced" gives samples with the label the same total
+        weight as samples without it. Scores then contain the label means, as with `intercept`. Bandwidths, scales and
+        decoders are learned without class weights.
 
     Attributes
     ----------
     expansions_ : dict of str to Expansion
-        Fitted functions. The raw scores are the sum of their values.
+        Fitted functions of the views. The raw scores of a sample are the sum of their values.
     view_weights_ : dict of str to float
-        Weights of the views, with sum 1; with weights="per-target", their means over the targets.
+        Weights of the views, with sum 1. With weights="per-target", the weights are averaged over the targets.
     target_weights_ : ndarray of shape (L, V)
-        Weights of the views for each label or target, with sum 1, if weights="per-target". The ridges are
-        `target_ridges_` of shape (L,).
+        Weights of the views for each label or target, with sum 1, if weights="per-target". The attribute
+        `target_ridges_` contains the ridge of each target.
     target_importances_ : ndarray of shape (L, V)
-        Fractions of the variance of the fitted function that each view contributes on the training samples, with sum 1.
-        A view that compensates for others has a negative fraction.
+        Fraction of the variance of each fitted function that each view contributes on the training samples, with sum 1.
+        The fraction is negative for a view that compensates for other views.
     rule_ : ScoreRule
-        Function that converts raw scores to the scores by which labels are selected.
+        Rule that converts raw scores to the scores by which labels are ranked.
     held_out_scores_ : ndarray of shape (n, L)
-        Leave-one-out or out-of-fold scores of the training samples, if there is a decoder.
+        Leave-one-out or out-of-fold scores of the training samples, if a decoder is learned.
     classes_ : ndarray of shape (L,)
-        Classes or label names.
+        Class labels or label names.
     coef_ : ndarray of shape (L, d), (1, d) or (d,)
-        Coefficients for one view with kernel="linear"; the intercept is `intercept_`.
+        Coefficients of the features for a single view with kernel="linear"; the intercept is `intercept_`.
 
     Notes
     -----
@@ -199,8 +200,8 @@ class MultiViewRidge(Incremental, SharedFits):
 
     .. math:: f(x) = K(x) (K + c I)^{-1} Y,
 
-    where K is the kernel matrix of the training samples, K(x) contains their kernel values with x, c is the ridge, and
-    Y contains the labels.
+    where K is the kernel matrix of the training samples, K(x) is the row of kernel values between x and the training
+    samples, c is the ridge, and Y is the label matrix.
 
     References
     ----------
@@ -226,7 +227,7 @@ class MultiViewRidge(Incremental, SharedFits):
     _weighs_labels = True
     _by_scores = Part(Scores, "decoder")
     _lacks_rows = True
-    _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges that another fit found
+    _given_by_target: ClassVar[tuple[np.ndarray, np.ndarray] | None] = None  # weights and ridges from another fit
     _weight_detail = "entry"
     _needs: ClassVar[dict[str, Need]] = {
         "combine": one_of("predictions", "kernels", "product"),
@@ -253,7 +254,7 @@ class MultiViewRidge(Incremental, SharedFits):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
-        """Fit the ridge regressions.
+        """Fit the ridge regressions of all labels or targets.
 
         Each label is learned from the samples for which it is known, and each view from the samples that it contains.
 
@@ -261,15 +262,15 @@ class MultiViewRidge(Incremental, SharedFits):
         ----------
         %(X_gaps)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels; or regression targets, see `targets`. NaN, None and
-            masked entries of a matrix are unknown. For a sparse matrix of more than 4096 labels, no probabilities are
-            learned.
+            Labels of 0 and 1, n classes, n lists of labels, or regression targets; see `targets`. Entries of a matrix
+            that are NaN, None or masked are unknown. For a sparse matrix of more than 4096 labels, the fit does not
+            learn probabilities.
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            Weights of the samples; or weights by view, 0 where the view lacks the sample. "labels" may have the shape
-            (n, L): an additional factor for each label of a sample, 0 where it is unknown. Landmarks are drawn with
-            equal probability from all samples of positive weight. An integer weight stands for repeated rows, of which
-            a leave-one-out score omits one. A sample with another weight is omitted entirely; scale weights that are
-            not counts to at most 1.
+            Weights of the samples, or one array of weights per view, with 0 for samples that the view does not contain.
+            The entry "labels" of a mapping may have the shape (n, L) and then contains an additional factor for each
+            label of a sample, with 0 for unknown labels. Landmarks are drawn with equal probability from all samples of
+            positive weight. A sample with an integer weight stands for repeated rows, of which leave-one-out scores
+            omit one. A sample with another weight is omitted entirely. Scale weights that are not counts to at most 1.
 
         Returns
         -------
@@ -289,7 +290,7 @@ class MultiViewRidge(Incremental, SharedFits):
 
     @property
     def _product(self) -> ProductKernel:
-        """Distances, weights and gamma of the product kernel, from `kernel` or from the parameters."""
+        """Product kernel with its distances, weights and gamma, from `kernel` or from the other parameters."""
         given = self.kernel
         return given if isinstance(given, ProductKernel) else ProductKernel(self.distances, self.gamma, self.weights)  # type: ignore[arg-type]
 
@@ -332,7 +333,7 @@ class MultiViewRidge(Incremental, SharedFits):
         kernels = per_view("kernel", self.kernel, names).values()
         linear = all(isinstance(parse(kernel), Linear) for kernel in kernels)
         if linear and (self.approximation == "auto" or is_exact(self.approximation)):
-            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # the features themselves
+            return Nystrom(rank=max(source.shape[1] for source in views.values()))  # This rank keeps all features.
         engine = choose_engine(self.approximation, Y.shape[0], len(names))
         if is_exact(engine):
             raise UserError(
@@ -342,7 +343,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return engine
 
     def _learn_moments(self, data: Data) -> LeftOut:
-        """Fit from moments: of one pass if all entries count once, otherwise of one pass per regression."""
+        """Fit all regressions from moments; weights and missing entries need one pass per regression."""
         views, Y = data.views, data.Y
         left = _Summed("" if data.many else self._held_out(data))
         with single_blas():
@@ -377,7 +378,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return rows[aside_samples(data.Y[rows], data.decided(rows), row_keys(self, data, rows))]
 
     def _learn_functions(self, fitted: Iterable[tuple[PartialRidge, float]], left: _Summed, data: Data) -> None:
-        """Store the functions of all regressions, and compute the leave-one-out scores that `left` requests."""
+        """Store the functions of all regressions, and compute the leave-one-out scores that `left` requires."""
         self.expansions_ = {}
         views, Y = data.views, data.Y
         wanted = left.how == "known" and (left.statistics is None or self._decides)
@@ -399,7 +400,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
-        """Yield the regressions on the moments of a pass over all views, and their weights."""
+        """Yield the regressions on the moments of a pass over all views, with their weights."""
         for shares, c, share in self._regressions(list(done.maps)):
             found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
             if self._by_target:
@@ -411,7 +412,7 @@ class MultiViewRidge(Incremental, SharedFits):
             yield found, share
 
     def _of_rows(self, data: Data) -> Iterator[tuple[PartialRidge, float]]:
-        """Yield one regression per pass over the rows of a view, or of the views of one kernel, and its weight."""
+        """Yield each regression with its weight, after a pass over the rows of its views."""
         views = data.views
         kernels, engines = (per_view(name, getattr(self, name), list(views)) for name in ("kernel", "approximation_"))
         for shares, c, share in self._regressions(list(views)):
@@ -426,7 +427,7 @@ class MultiViewRidge(Incremental, SharedFits):
             yield PartialRidge.fit(maps, sources, picked(data.Y, index), *given), share
 
     def _regressions(self, names: list[str]) -> list[tuple[Mapping[str, Any], Any, float]]:
-        """Return the weights of the kernels, the ridge, and the weight of each regression."""
+        """Return the kernel weights, the ridge and the weight of each regression."""
         if self.combine == "product" or is_product(self.kernel):
             raise UserError(
                 "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
@@ -435,7 +436,7 @@ class MultiViewRidge(Incremental, SharedFits):
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
         if not learns(self._product.weights):
             self.view_weights_ = given_weights(self._product.weights, names)
-        elif not hasattr(self, "view_weights_"):  # in a sweep, before any fit
+        elif not hasattr(self, "view_weights_"):  # A search has not fitted the model yet.
             raise UserError(
                 f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
             )
@@ -445,14 +446,14 @@ class MultiViewRidge(Incremental, SharedFits):
         return [({view: 1.0}, ridges[view], self.view_weights_[view]) for view in names]
 
     def _by_gradients(self, names: list[str]) -> bool:
-        """Whether regressions on kernel values at landmarks are requested."""
+        """Whether the approximations request a solver that works on kernel values at landmarks, without factor rows."""
         asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
         if len(asked) > 1:
             raise UserError("views have approximations with solver='cg' and without; give all of them the same")
         return True in asked
 
     def _takes_gradients(self, data: Data) -> bool:
-        """Whether solver="cg" is requested, or solver="auto" and nothing needs moments of factor rows."""
+        """Whether to solve without factor rows, on request or because nothing needs their moments."""
         names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
@@ -471,7 +472,7 @@ class MultiViewRidge(Incremental, SharedFits):
         )
 
     def _learn_gradients(self, data: Data) -> LeftOut:
-        """Fit one regression per view on kernel values at its landmarks."""
+        """Fit one regression per view on kernel values at the landmarks of the view."""
         views, names = data.views, list(data.views)
         if self._by_target:
             raise UserError(
@@ -494,22 +495,23 @@ class MultiViewRidge(Incremental, SharedFits):
         return LeftOut(self._held_out(data))
 
     def _held_out(self, data: Data, takes_folds: bool = False) -> Literal["known", "folds", "part", ""]:
-        """Return how held-out scores are computed (see `LeftOut`); on folds if `takes_folds`."""
+        """Return how out-of-fold or leave-one-out scores are computed, as described in `LeftOut`."""
         needed = self._by_scores.standardize or self._decoder is not None
         if not (needed or self._decides):
             return ""
-        # Leave-one-out scores have a closed form if all labels of a sample are left out together, and if no column scale
-        # was learned from the sample.
+        # Leave-one-out scores have a closed form if all labels of a sample are left out together, and if column scales
+        # were not learned from the sample.
         if needed and takes_folds:
             return "folds"
-        # The leverage of a row needs one factorization per combination of weights and ridge, up to one per target.
+        # Without kernels in memory, each combination of weights and ridge needs a factorization for the leverages.
+        # There can be as many combinations as targets.
         dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
         if data.counts is None and not dear and not learned_columns(self):
             return "known"
         return "folds" if needed else "part"
 
     def _learn_exact(self, data: Data, how: Literal["known", ""] | None = None) -> LeftOut:
-        """Fit from exact kernels; `how`: see `LeftOut`; None computes the scores that decisions need."""
+        """Fit from exact kernels; `how` is described in `LeftOut`, and None computes the scores that decisions need."""
         if self._by_target:
             return self._learn_each_target(data, how)
         n, names = data.n, list(data.views)
@@ -526,7 +528,7 @@ class MultiViewRidge(Incremental, SharedFits):
         counted = data.complete and not self._ridge_by_label and (some is not None or not left.how)
         columns = targets.shape[1] if counted else None
         own = {"tol": SCORES if self._only_scores else COEFFICIENTS, "columns": columns, "last": some}
-        engine = replace(engine, storage=storage)  # Choose and log the storage once.
+        engine = replace(engine, storage=storage)  # Choose and log the storage only once.
         groups = Groups(engine, kernels, ridges, data, self.center, self.random_state, **own)  # type: ignore[arg-type]
         self.expansions_ = {}
         with stage("kernels and solves", len(kernels)) as advance:
@@ -538,9 +540,9 @@ class MultiViewRidge(Incremental, SharedFits):
     def _learn_group(
         self, groups: Groups, name: str, targets: np.ndarray, left: _Summed, keys: np.ndarray | None
     ) -> None:
-        """Fit the functions of one kernel under its ridges, and add their leave-one-out scores to `left`.
+        """Fit the functions of one kernel for all its ridges, and add their leave-one-out scores to `left`.
 
-        targets (n, L); keys (n,): without them, the scores omit single rows instead of all copies of a sample
+        `keys` identify copies of a sample, which are left out together. Without keys, single rows are left out.
         """
         weights, share, wanted = groups.weights(name), self._share(name), left.how == "known"
         part = None
@@ -553,14 +555,14 @@ class MultiViewRidge(Incremental, SharedFits):
             if wanted:
                 values = view.left_out(full, dual, groups.last, part)
                 scores.append((labels, values if mean is None else values + mean))
-        # The form of a function depends on the kernel only, not on the ridge of its coefficients.
+        # The form of the function depends on the kernel, but not on the ridge.
         found = view.expansions(share * joined(duals, n_labels))
         self.expansions_ = {**self.expansions_, **shifted(found, None if mean is None else share * mean)}
         if wanted:
             left.add(share, weights[left.rows] > 0, joined(scores, n_labels))
 
     def _learn_each_target(self, data: Data, how: Literal["known", ""] | None) -> LeftOut:
-        """Fit each target with its own weights of the kernels and its own ridge; see `_learn_exact`."""
+        """Fit each target with its own kernel weights and ridge."""
         self._check_by_target(data.complete)
         views, n, engine = data.views, data.n, replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
@@ -604,7 +606,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return LeftOut("known", np.arange(n), [loo]) if left.how == "known" else left
 
     def _search_by_target(self, matrices: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Select weights (L, V) and ridges (L,) of the targets, on all samples or a subset."""
+        """Select kernel weights, of shape (L, V), and a ridge for each target, from all samples or a random subset."""
         if self._given_by_target:
             return self._given_by_target
         n = len(targets)
@@ -617,7 +619,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return target_weights(KernelSearch.of(matrices, targets, self.center), self.random_state)
 
     def _learn_by_target(self, moments: Moments) -> None:
-        """Select weights and ridges of the targets by moments if weights="per-target"."""
+        """Select kernel weights and a ridge for each target from moments."""
         if self._by_target:
             self._check_by_target()
             found = self._given_by_target or target_weights(MomentSearch.of(moments, self.center), self.random_state)
@@ -631,7 +633,10 @@ class MultiViewRidge(Incremental, SharedFits):
             )
 
     def _tell_by_target(self, views: list[str], weights: np.ndarray, ridges: np.ndarray, products: np.ndarray) -> None:
-        """Store weights, ridges and importances; products (V, L): of each view's part of the function with the sum."""
+        """Store weights, ridges and importances of the views for each target.
+
+        `products` are inner products of the part of each view with the whole function.
+        """
         length = products.sum(axis=0)
         shares = np.divide(products, length, where=length > 0, out=weights.T.copy())
         self.target_weights_, self.target_ridges_, self.target_importances_ = weights, ridges, shares.T
@@ -645,7 +650,7 @@ class MultiViewRidge(Incremental, SharedFits):
             self.expansions_ |= regression.expansions(share)
 
     def _statistics(self, done: LowRankPass) -> Statistics:
-        """Compute statistics of out-of-fold scores."""
+        """Compute the means and standard deviations of out-of-fold scores."""
         return pooled([part.of_scores(*self._solve(done.total - part)) for part in done.folds])
 
     def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
@@ -666,7 +671,7 @@ class MultiViewRidge(Incremental, SharedFits):
             self._learn_decoder(None, left.scores, data.Y[left.rows], data.decided(left.rows), keys)
 
     def _solve(self, moments: Moments) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Compute coefficients (rank of the view, L) and offset (L) of the sum of all regressions, from moments."""
+        """Compute the coefficients of each view and the offset, for the sum of all regressions, from moments."""
         coefficients: dict[str, np.ndarray] = {}
         total = np.zeros(moments.widths[LABELS])
         for shares, c, share in self._regressions([view for view in moments.widths if view != LABELS]):
@@ -678,7 +683,7 @@ class MultiViewRidge(Incremental, SharedFits):
     def _fit_together(
         self, moments: Moments, center: bool, models: Sequence[MultiViewRidge], k: int
     ) -> Iterator[SharedFit]:
-        """Fit all candidates of a sweep from the same moments."""
+        """Fit all candidates of a hyperparameter search from the same moments."""
         for j, model in enumerate(models):
             model._learn_by_target(moments)
             yield SharedFit(*model._solve(moments), [(j, None, None)])
@@ -690,24 +695,25 @@ class MultiViewRidge(Incremental, SharedFits):
         components: Mapping[float | None, int],
         needs_loo: bool,
     ) -> HeldOut:
-        """Fit on `data` and score the rows `new`."""
+        """Fit the estimator on `data`, and score the rows `new`."""
         self._check_label_ridges(data)
         left = self._learn_exact(data, "known" if needs_loo else "")
-        loo = left.scores[0] if left.scores else None  # of all rows, because no view lacks one if settings share fits
+        loo = left.scores[0] if left.scores else None  # The scores cover all rows, because no view has missing samples.
         return HeldOut(components, data.frequency, self._raw_scores(new), None, loo, data.Y)
 
     @property
     def coef_(self) -> np.ndarray:
-        """Coefficients of the columns of a linear model of one view: (L, d), (1, d) for two classes, (d,) for a vector."""
+        """Coefficients of a linear model of one view: (L, d), (1, d) for two classes, or (d,) for a single target."""
         return self._linear_part()[0]
 
     @property
     def intercept_(self) -> np.ndarray:
-        """Scores of a sample whose features are all 0."""
+        """Scores or predictions of a sample whose features are all 0."""
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
-        # hasattr must return False for other models, because scikit-learn's feature selectors test it.
+        # Raise AttributeError, because feature selectors of scikit-learn test with hasattr whether a model has
+        # coefficients.
         widths: dict[str, int] = getattr(self, "view_widths_", {})
         kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
         row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())
@@ -725,7 +731,7 @@ class MultiViewRidge(Incremental, SharedFits):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine is used; with approximation="auto", this is known after `fit`."""
+        """Whether exact kernels are used. With approximation="auto", the choice is known only after `fit`."""
         return is_exact(decided(self))
 
     @property
@@ -740,12 +746,12 @@ class MultiViewRidge(Incremental, SharedFits):
         return self.view_weights_[regression] if self.combine == "predictions" and not is_product(self.kernel) else 1.0
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn the distances and weights of the views that `_kernels` uses."""
+        """Learn the distances and weights of the views."""
         given = replace(self._product, weights=None) if self._by_target else self._product
         self._distances, self.view_weights_ = weighed_views(given, views, Y, self.random_state)
 
     def _kernels(self, names: list[str]) -> dict[str, MultiKernel]:
-        """Return one kernel per regression: of one view, or a combined kernel of all views."""
+        """Return one kernel per view, or a combined kernel of all views."""
         if is_product(self.kernel):
             return {"all": product_kernel(self._distances, self.view_weights_, self._product.gamma)}
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, names).items()}
@@ -773,7 +779,7 @@ class MultiViewRidge(Incremental, SharedFits):
             raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
-        """Return the ridge of each regression: a number, or an array of one per label."""
+        """Return the ridge of each regression: a number, or one ridge per label."""
         if regressions == views and not is_product(self.kernel):
             found = per_view("ridge", self.ridge, views, POSITIVES)
         elif isinstance(self.ridge, (Mapping, list, tuple)):

@@ -1,4 +1,4 @@
-"""Fits of many hyperparameter candidates on all training sets of a cross-validation, from shared kernels or moments."""
+"""Fits of hyperparameter candidates on all training sets of a cross-validation, from shared kernels or moments."""
 
 from __future__ import annotations
 
@@ -37,33 +37,30 @@ from dmo.threads import in_threads, thread_count
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
-"""Maximum size in bytes of factor rows, coefficients and out-of-fold values in a sweep."""
+"""Maximum size in bytes of the factor rows, coefficients and out-of-fold values of a hyperparameter search."""
 _EXPONENTS = 2**29
-"""Maximum size in bytes of exponents at landmarks that are kept for candidates with several bandwidths."""
-_STRIP = 512  # rows whose scores are updated at a time
+"""Maximum size in bytes of kernel exponents at landmarks, which are kept if candidates have several bandwidths."""
+_STRIP = 512  # number of rows whose scores are updated at a time
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Predictions of one fit for its held-out rows.
+    """Predictions of one fit for its held-out rows and, if requested, its training rows."""
 
-    frequency (L,); values (m, p); loadings (L, p); loo (n, p); labels (n, L); turn (q, p)
-    """
-
-    components: Mapping[float | None, int]
-    frequency: np.ndarray  # (L,): label frequencies of the training rows
-    values: np.ndarray  # (m, p): embedding of held-out rows, or raw scores (m, L) if `loadings` is None
-    loadings: np.ndarray | None  # (L, p): label loadings, whose pseudo-inverse is the decoder
-    loo: np.ndarray | None  # (n, p): leave-one-out values of the training rows
-    labels: np.ndarray | None = None  # (n, L): labels of the training rows, if `loo` is present
-    turn: np.ndarray | None = None
+    components: Mapping[float | None, int]  # number of components for each value of `n_components`
+    frequency: np.ndarray  # label frequencies of the training rows
+    values: np.ndarray  # coordinates of the held-out rows, or their raw scores if `loadings` is None
+    loadings: np.ndarray | None  # label loadings of shape (L, p), whose pseudo-inverse is the decoder
+    loo: np.ndarray | None  # leave-one-out values of the training rows, if requested
+    labels: np.ndarray | None = None
+    turn: np.ndarray | None = None  # matrix that maps `values` to coordinates; None: `values` are the coordinates
     units: RealOutputs | None = None  # units of regression targets, learned from the training rows
-    key: Any = None  # cache key that identifies all inputs, or None if the fit is not cached
+    key: Any = None  # cache key that identifies all inputs of the fit, or None if the fit is not cached
 
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
-        """Yield label scores of the held-out rows from the leading components, in increasing number of components.
+        """Yield scores of the held-out and training rows, in increasing number of components.
 
-        -> scores (m, L); left_out (n, L)
+        Each item contains the value of `n_components`, the scores of the held-out rows, and those of the training rows.
         """
         if self.loadings is None:
             yield from ((value, self.values, self.loo) for value in wanted)
@@ -74,7 +71,7 @@ class HeldOut:
             yield value, found[0], found[1] if self.loo is not None else None
 
     def _nested(self, parts: Sequence[np.ndarray], counts: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Yield scores from increasing numbers of leading components, each by adding the new components."""
+        """Yield scores from increasing numbers of leading components; each step adds the contribution of new ones."""
         assert self.loadings is not None
         most = counts[-1] if counts else 0
         nested = nested_decoder(self.loadings[:, :most])
@@ -91,42 +88,39 @@ class HeldOut:
         for k in counts:
             for total, part in zip(totals, turned, strict=True):
                 own = np.ascontiguousarray(U[:, done:k].T, part.dtype)
-                for where in row_blocks(len(part), _STRIP):  # Strips of both arrays fit in the cache.
+                for where in row_blocks(len(part), _STRIP):  # Strips of this size keep both arrays in the CPU cache.
                     total[where] += part[where, done:k] @ own
             done = k
             yield totals
 
     def _of_values(self, decoder: np.ndarray) -> np.ndarray:
-        """Return the decoder of the leading components in terms of the leading columns of `values`."""
+        """Return the decoder of the leading components for the leading columns of `values`."""
         return decoder if self.turn is None else self.turn[:, : len(decoder)] @ decoder
 
 
 @dataclass(frozen=True)
 class SharedFit:
-    """Fits of several candidates as functions of shared factor rows, f(x) = sum_v f_v(x) B_v + offset.
+    """Fits of several candidates as functions f(x) = sum_v f_v(x) B_v + offset of the same factor rows f_v(x)."""
 
-    coefficients (r_v, m); offset (m,); members (q, p) or (L, p)
-    """
-
-    coefficients: dict[str, np.ndarray]  # (r_v, m): B_v of each view
-    offset: np.ndarray  # (m,): offset of the scores
-    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]
+    coefficients: dict[str, np.ndarray]  # matrix B_v of each view, with the columns of all candidates
+    offset: np.ndarray
+    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]  # index, turn and loadings of each candidate
 
 
 class SharedFits(Annotator):
-    """Base class of estimators whose settings share kernels and factorizations, or moments, in a sweep."""
+    """Base class of estimators whose candidates share kernels and factorizations, or moments, in a search."""
 
     # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. It
-    # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The attributes below
-    # list the parameters whose values share work. A sweep uses plain fits if the method is not implemented, if samples
-    # are missing from views, and with class weights.
-    # `tune` also tries products of kernels if there is an attribute `_product`, as in `KGHA`.
+    # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The following
+    # attributes list the parameters whose values share computations. A search fits each candidate separately if the
+    # required method is not implemented, if views have missing samples, and with class weights. `tune` also tries
+    # product kernels if the class has the attribute `_product`, like `KGHA`.
 
     _search = "kernels"
     _factored_by: ClassVar[tuple[str, ...]] = ("center", "ridge")
-    """Parameters that change the factorizations. Settings that agree in them are fitted one after another."""
+    """Parameters that change the factorizations. Candidates that agree in these parameters are fitted consecutively."""
     _solved_by: ClassVar[tuple[str, ...]] = ()
-    """Numbers that change the solution, but no factorization. They are tried in ascending order."""
+    """Numeric parameters that change the solution, but no factorization. Their values are tried in ascending order."""
     _decoded_by: ClassVar[tuple[str, ...]] = (
         "intercept",
         "decoder",
@@ -134,10 +128,10 @@ class SharedFits(Annotator):
         "decoder__propensity",
         "decoder__standardize",
     )
-    """Parameters that change how a fit scores and ranks labels, but not the fit. `n_components` is one of them if a fit
+    """Parameters that change how a fit scores and ranks labels, but not the fit. They include `n_components` if a fit
     with fewer components has the leading components of a larger fit."""
     _decoder_uses_left_out: ClassVar[bool] = True
-    """Whether a decoder is learned from leave-one-out scores of the fit. Otherwise it needs fits of its own."""
+    """Whether a decoder is learned from leave-one-out scores of the fit. Otherwise, it needs additional fits."""
 
     kernel: Any
     center: bool
@@ -148,40 +142,37 @@ class SharedFits(Annotator):
         return self._factored_by + self._solved_by + self._decoded_by
 
     def _shares_fits(self, exact: bool) -> bool:
-        """Whether the class implements shared fits with exact or with low-rank kernels."""
+        """Return whether the class implements shared fits, with exact or with low-rank kernels."""
         method = "_held_out_fit" if exact else "_fit_together"
         return getattr(type(self), method) is not getattr(SharedFits, method)
 
     def _learn_weights(self, views: Mapping[str, Rows], Y: np.ndarray) -> None:
-        """Learn weights of the views that all settings share; by default, none.
-
-        views (n, d); Y (n, L)
-        """
+        """Learn view weights that all candidates share; by default, nothing is learned."""
 
     def _complete_labels(self, data: Data) -> Data:
-        """Impute unknown labels for all settings; by default, `_held_out_fit` receives them as unknown."""
+        """Impute unknown labels for all candidates. By default, `_held_out_fit` receives unknown labels."""
         return data
 
     def _components(self, n_labels: int, rank: int, n: int) -> int:
-        """Count the components if there is a parameter `n_components`; `rank` is that of the centered labels."""
+        """Count the components of an estimator with `n_components`; `rank` is the rank of the centered labels."""
         raise NotImplementedError
 
     def _held_out_fit(
         self, data: Data, new: Mapping[str, Rows], components: Mapping[float | None, int], needs_loo: bool
     ) -> HeldOut:
-        """Fit exact kernels of prepared rows and score other rows; with `needs_loo`, add leave-one-out scores.
+        """Fit exact kernels of prepared rows, and score the rows `new`.
 
-        new (m, d)
+        With `needs_loo`, the result also contains leave-one-out scores of the training rows.
         """
         raise NotImplementedError
 
     def _fit_together(self, moments: Moments, center: bool, models: Sequence[Self], k: int) -> Iterator[SharedFit]:
-        """Fit copies of this estimator, which have the same `center`, to moments of factor rows and labels."""
+        """Fit copies of this estimator with the same parameter `center` to moments of factor rows and labels."""
         raise NotImplementedError
 
 
 def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -> dict[float | None, int]:
-    """Map each n_components of the decoders to a number of components; without components, count the labels."""
+    """Map each value of `n_components` to a number of components; without components, return the number of labels."""
     if not hasattr(model, "n_components"):
         return {None: labels.shape[1]}
     wanted = {setting.get("n_components", model.n_components) for setting in decoders}
@@ -190,14 +181,14 @@ def components_of(model: Any, decoders: Sequence[Setting], labels: np.ndarray) -
 
 
 def _with(model: Any, setting: Setting) -> Any:
-    """Return a shallow copy with other values of its own parameters; this is much cheaper than a clone."""
+    """Return a shallow copy with other parameter values, which is much cheaper than `clone`."""
     own = copy.copy(model)
     own.__dict__ |= setting
     return own
 
 
 def told(arguments: Any) -> Hashable:
-    """Return a description that identifies the arguments, or a unique object if they cannot be encoded."""
+    """Return a string that identifies the arguments, or a unique object if the arguments cannot be encoded."""
     try:
         return str(encode(arguments))
     except UserError:
@@ -209,20 +200,20 @@ def _named(memory: Memory, views: Mapping[str, Rows]) -> tuple[tuple[str, str], 
 
 
 def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
-    """Count the Cholesky factorizations per view for the ridges of some candidates.
+    """Count the Cholesky factorizations per view that the ridges of some candidates need.
 
-    The diagonal of the inverse, for leave-one-out scores, costs as much as an additional factorization.
+    The diagonal of the inverse, for leave-one-out scores, costs as much as another factorization.
     """
     kinds = {(str(setting.get("ridge")), str(setting.get("center"))) for setting in algebra}
     return len(kinds) / len({center for _, center in kinds}) * (2.0 if needs_loo else 1.0)
 
 
 class SharedMaps:
-    """Feature maps of candidates that differ in the bandwidth; landmarks are chosen and rows are read only once."""
+    """Low-rank kernels of candidates that differ in the bandwidth, with shared landmarks and a single read of rows."""
 
-    # Landmarks always belong to the kernels with factor 1, so the scores of a candidate do not depend on the others.
-    # Views are fitted separately if their maps are not Nystrom maps of a given rank, or if their kernels are sums or
-    # products.
+    # Landmarks always belong to the kernels with bandwidth factor 1, so the scores of a candidate do not depend on the
+    # other candidates. Bandwidths are fitted separately if a view does not have a Nystrom map of a given rank, or if
+    # its kernel is a sum or a product.
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
@@ -231,10 +222,7 @@ class SharedMaps:
     def fit(
         self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
     ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
-        """Return the rows that a pass reads, and their feature maps.
-
-        old (n, d); new (m, d)
-        """
+        """Return the training and new rows that a pass reads, and the low-rank kernels of the views."""
         if factor is not None and self._bandwidths is None:
             self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
             if self._bandwidths and reach() == "process":
@@ -254,7 +242,7 @@ class SharedMaps:
     def _landmarks(
         self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
     ) -> dict[str, ManyBandwidths]:
-        """Fit the shared maps of all views; return an empty dict if a view has no such map, or less than full rank."""
+        """Fit the maps that all bandwidths share, or return an empty dict if a view does not have one of full rank."""
         approximations = per_view("approximation", model.approximation, list(sources))
         kernels = per_view("kernel", kernel, list(sources))
         for view, approximation in approximations.items():
@@ -273,7 +261,7 @@ class SharedMaps:
 class _Folds:
     model: SharedFits
     sources: Mapping[str, Rows]
-    labels: Any  # labels as read by `dmo.select.sweeps.searched_labels`
+    labels: Any  # labels as returned by `dmo.select.sweeps.searched_labels`
     fold: np.ndarray
     algebra: Sequence[Setting]
     decoders: Sequence[Setting]
@@ -286,13 +274,13 @@ class _Folds:
         return range(int(self.fold.max()) + 1) if self.numbers is None else self.numbers
 
     def training(self, number: int) -> dict[str, Rows]:
-        """Return the unprepared rows of the other folds."""
+        """Return the unprepared training rows of a fold, which are the rows of all other folds."""
         return {name: Subset(source, np.flatnonzero(self.fold != number)) for name, source in self.sources.items()}
 
     def split(self, number: int) -> tuple[dict[str, Rows], dict[str, Rows], Any, RealOutputs | None]:
-        """Return training and held-out rows, training labels, and the units of targets.
+        """Return training rows, held-out rows, training labels and the units of regression targets.
 
-        Scales and units are learned only from the training rows of the other folds.
+        Scales and units are learned only from the training rows.
         """
         model, test = self.model, np.flatnonzero(self.fold == number)
         size = 8.0 * sum(np.prod(source.shape) for source in self.sources.values())
@@ -302,7 +290,7 @@ class _Folds:
             old = prepare_views(probe, self.training(number), reset=True)
             held = {name: Subset(source, test) for name, source in self.sources.items()}
             new = prepare_views(probe, held, reset=False)
-            if is_exact(decided(model)) and fits(8 * size):  # Prepare rows once instead of at every read.
+            if is_exact(decided(model)) and fits(8 * size):  # Prepare rows once instead of at each read.
                 old.update({view: part[:] for view, part in old.items() if isinstance(part, PreparedRows)})
                 new.update({view: part[:] for view, part in new.items() if isinstance(part, PreparedRows)})
             return old, new
@@ -322,12 +310,9 @@ class _Folds:
 
 @dataclass(frozen=True, eq=False)
 class ExactFolds(_Folds):
-    """Iterator over fits of candidates on exact kernels; kernels and their factors are cached.
+    """Iterator over fits of candidates on exact kernels, with a cache of kernels and factorizations."""
 
-    sources (n, d); labels (n, L); fold (n,)
-    """
-
-    # Yields (fold, index of the candidate, HeldOut).
+    # The iterator yields the fold, the index of the candidate, and its predictions as a `HeldOut` object.
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
         for number in self.held_out:
@@ -336,10 +321,7 @@ class ExactFolds(_Folds):
                 yield number, i, replace(held, units=units)
 
     def fitted(self, old: Mapping[str, Rows], new: Mapping[str, Rows], labels: Any) -> Iterator[HeldOut]:
-        """Yield the predictions of fits on some rows for other rows, one for each candidate.
-
-        old (n, d); new (m, d); labels (n, L)
-        """
+        """Yield predictions of all candidates for the rows `new`, after fits on the rows `old`."""
         labels = np.asarray(labels, np.float64)
         model, known = clone(self.model), ~np.isnan(labels)
         model.approximation_ = replace(exact_engine(self.model.approximation), storage="memory")
@@ -354,7 +336,8 @@ class ExactFolds(_Folds):
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
-            unused = {"prepare", *(name.partition("__")[0] for name in model._decoded_by)}  # rows are prepared already
+            # The key omits parameters of the preparation, because rows are already prepared.
+            unused = {"prepare", *(name.partition("__")[0] for name in model._decoded_by)}
             given = {name: value for name, value in model.get_params(deep=False).items() if name not in unused}
             for setting in self.algebra:
                 key = "held out", type(model), told(given | dict(setting)), what
@@ -371,16 +354,13 @@ class ExactFolds(_Folds):
 
 @dataclass(frozen=True, eq=False)
 class MomentFolds(_Folds):
-    """Iterator over the same fits from moments: one pass over the training rows of each fold serves all candidates.
+    """Iterator over fits of candidates on moments: one pass over the training rows of a fold serves all candidates."""
 
-    sources (n, d); labels (n, L); fold (n,)
-    """
+    # If only moments are learned from rows, one pass serves all folds, because the moments of a training set are sums
+    # of the moments of folds. This holds for linear kernels of rows that are not scaled, or scaled to unit length. The
+    # iterator yields the same items as `ExactFolds`.
 
-    # If only moments are learned from rows, one pass serves all folds, because the moments of a training set are the
-    # sums of the moments of its folds. This holds for linear kernels of rows that are not scaled, or scaled to unit
-    # length. Yields (fold, index of the candidate, HeldOut).
-
-    maps: Mapping[int, SharedMaps] | None = None  # maps by fold found for other bandwidths, or None
+    maps: Mapping[int, SharedMaps] | None = None  # shared low-rank kernels of each fold, found for other bandwidths
     factor: float | None = None  # factor by which the bandwidths of the model were multiplied; see `SharedMaps`
 
     def __post_init__(self) -> None:
@@ -395,7 +375,7 @@ class MomentFolds(_Folds):
             maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
             raw = FeatureRows(whole, maps, limit)
             parts = collect_moments(raw, self.labels, self.fold)
-            # Use sums instead of differences, so that held-out rows have no effect, not even by rounding.
+            # Add the moments of the training folds. Subtracting those of a held-out fold would leave rounding errors.
             trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
             yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
             return
@@ -409,7 +389,7 @@ class MomentFolds(_Folds):
             yield from self._fitted([number], [training.mixed(mixings)], raw, alone, mixings, units)
 
     def _alike(self) -> Mapping[str, Rows] | None:
-        """Return all rows if every fold prepares them equally, or None if folds learn more than moments from rows."""
+        """Return all rows with a common preparation, or None if folds learn more than moments from their rows."""
         model, names = self.model, list(self.sources)
         engines, kernels = (per_view(name, getattr(model, name), names) for name in ("approximation", "kernel"))
         scales = per_view("scale", model._prepare.scale, names)
@@ -435,15 +415,15 @@ class MomentFolds(_Folds):
         mixings: Mapping[str, np.ndarray],
         units: RealOutputs | None,
     ) -> Iterator[tuple[int, int, HeldOut]]:
-        """Yield fits on training sets, evaluated at the rows `raw`; `fold` is the fold in which a row is held out."""
+        """Yield fits on training sets with predictions for the rows `raw`; `fold` assigns each row to a fit."""
         model = self.model
         columns = sum(width for view, width in trainings[0].widths.items() if view != LABELS)
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
-        # Folds may differ: more components than the label rank of a fold require a search for random directions.
+        # Count components per fold, because more components than the label rank would require random directions.
         most = [max(found.values()) for found in components]
-        # Memory of separate candidates; those that share a space need less.
+        # Assume separate candidates, although candidates that share a space need less memory.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
@@ -463,7 +443,7 @@ class MomentFolds(_Folds):
         mixings: Mapping[str, np.ndarray],
         most: Sequence[int],
     ) -> list[_FoldFits]:
-        """Fit the candidates on every training set."""
+        """Fit some candidates on every training set."""
 
         def one(number: int) -> _FoldFits:
             fits = _FoldFits(mixings)
@@ -475,11 +455,11 @@ class MomentFolds(_Folds):
             return fits.stacked()
 
         size = trainings[0].gram.nbytes
-        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # Each fold needs a few copies of the moments.
+        threads = min(thread_count(), max(1, _MEMORY // (4 * size)))  # Each fold needs several copies of the moments.
         return in_threads(one, range(len(trainings)), threads)
 
     def _evaluate(self, raw: FeatureRows, fits: Sequence[_FoldFits], fold: np.ndarray) -> list[np.ndarray]:
-        """Evaluate all fits of every fold at its held-out rows (float32), in one pass over the rows."""
+        """Evaluate the fits of each fold at its held-out rows in float32, in one pass over all rows."""
         counts = np.bincount(fold, minlength=len(fits))
         values = [np.empty((count, fit.columns), np.float32) for count, fit in zip(counts, fits, strict=True)]
         done = [0] * len(fits)
@@ -498,10 +478,11 @@ class MomentFolds(_Folds):
 
 @dataclass
 class _FoldFits:
-    """Fits of several candidates on one training set; the columns of their functions are stacked."""
+    """Fits of several candidates on one training set, as a single function with stacked columns."""
 
-    # Factor rows of all views are stacked for one product, except views in `mixings`, which are block-sparse and not
-    # yet multiplied by their mixing. `members`: columns of the functions of a candidate, and its entry in `SharedFit`.
+    # The factor rows of all views are stacked, so that one matrix product evaluates all functions. The exceptions are
+    # the views in `mixings`, which have block-sparse factor rows and a mixing matrix in their coefficients. `members`
+    # maps each candidate to its columns, turn and loadings.
 
     mixings: Mapping[str, np.ndarray]
     columns: int = 0
@@ -510,7 +491,7 @@ class _FoldFits:
     _dense: list[str] = field(default_factory=list)
 
     def put(self, settings: Sequence[int], fit: SharedFit) -> None:
-        """Add fits of some candidates, whose indices in `settings` are used by `fit`."""
+        """Add fits of some candidates; `settings` maps the indices in `fit` to indices of candidates."""
         self._dense = [view for view in fit.coefficients if view not in self.mixings]
         kept = [np.vstack([fit.coefficients[view] for view in self._dense])] if self._dense else []
         kept += [T @ fit.coefficients[view] for view, T in self.mixings.items()]
@@ -520,12 +501,12 @@ class _FoldFits:
         self.columns = where.stop
 
     def stacked(self) -> _FoldFits:
-        """Concatenate the columns of all fits, and return self."""
+        """Concatenate the columns of all fits, and return this object."""
         self._parts = [tuple(np.hstack(parts) for parts in zip(*self._parts, strict=True))]
         return self
 
     def values(self, found: Mapping[str, Any], picked: np.ndarray, out: np.ndarray) -> None:
-        """Evaluate the functions at some rows of a block of factor rows."""
+        """Evaluate the functions at the rows `picked` of a block of factor rows, and store the result in `out`."""
         ((offset, *coefficients),) = self._parts
         if self._dense:
             np.matmul(np.hstack([found[view][picked] for view in self._dense]), coefficients[0], out=out)

@@ -1,10 +1,10 @@
 """Unsupervised and global methods of the catalog, as forms of kernels, label factors and neighbor graphs.
 
-Global projections use forms of I, K = X X' and a factor of the labels only. With samples X (n x d, centered by
-default), each problem is max tr(W'X'A X W), A = a I + b K + T M T' + diag(d). The constraint is W'W = I or W'(w X'X + c
-I)W = I. Direct problems maximize over Z itself with Z'Z = I, and embed new rows by ridge regression of Z on X. T (n x
-q) is a factor of the labels or of their kernel. `trace_solvers` solves these problems from moments or from operators.
-Sources: `catalog`.
+The first line of the docstring of a method states its objective and, after "|", its constraint. Global methods maximize
+tr(W'X'A X W), where X contains n samples, centered by default. The form A = a I + b K + T M T' + diag(d) consists of
+the identity, the kernel K = X X', and a factor T of the labels or of their kernel. The constraint is W'W = I or
+W'(w X'X + c I)W = I. Direct problems maximize over the coordinates Z with Z'Z = I, and a ridge regression of Z on X
+embeds new samples. `trace_solvers` solves these problems, and `catalog` lists the sources.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def hsic_unbiased(samples: TraceSamples, options: Options) -> TraceProblem:
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
     """
-    n, T = samples.size, samples.factor  # Centering K_Y has no effect, because Q is invariant to it.
+    n, T = samples.size, samples.factor  # Q is invariant to centering.
     if n < 4:
         raise TooFewSamples(f"hsic-1 needs at least 4 samples, got {n:g}; use hsic-0")
     own = np.einsum("ij,ij->i", T, T)
@@ -131,21 +131,21 @@ def morp_simplified(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _labels(samples: TraceSamples) -> QuadraticForm:
-    """K_Y, centered if the samples are."""
+    """Return the form K_Y of the label kernel, which is centered if the samples are."""
     return QuadraticForm(samples.n, factor=samples.factor)
 
 
 def _correlated(samples: TraceSamples, A: QuadraticForm, ridge: float) -> TraceProblem:
-    """Build the problem A | X'X + c I."""
+    """Return the problem with the form A as objective and X'X + c I as constraint."""
     return TraceProblem(A, QuadraticForm(samples.n, identity=1.0), ridge, samples.center)
 
 
 NEIGHBORS = 15
-"""Default number of neighbors."""
+"""Default number of neighbors of each sample."""
 
 
 def reach(k: int | None, n: int) -> int:
-    """Return the number of neighbors: k if given, otherwise 15 or all other samples."""
+    """Return the number of neighbors k or, if k is None, the default of 15, limited to the n - 1 other samples."""
     if k is None:
         return min(NEIGHBORS, n - 1)
     if k >= n:
@@ -154,7 +154,7 @@ def reach(k: int | None, n: int) -> int:
 
 
 def weight_graph(X: Any, options: Options) -> csr_array:
-    """Return W (n x n CSR, symmetric): the matrix of the user, or weights on the neighbor graph of X."""
+    """Return the symmetric n x n weights that the user passed, or the weights of the neighbor graph of the rows X."""
     n = X.shape[0]
     if not isinstance(options.weight, str):
         return check_symmetric(options.weight, n)
@@ -163,7 +163,7 @@ def weight_graph(X: Any, options: Options) -> csr_array:
 
 
 def degrees(W: csr_array) -> np.ndarray:
-    """Compute W 1 (n); raise ValueError if a sample has no positive weight."""
+    """Compute the sum of the weights of each sample; raise UserError if a sum is not positive."""
     found = np.asarray(W.sum(axis=1), np.float64).ravel()
     if (found <= 0).any():
         i = int(found.argmin())
@@ -175,7 +175,7 @@ def degrees(W: csr_array) -> np.ndarray:
 
 
 def residual(X: Any, options: Options) -> QuadraticForm:
-    """Return the form -(I - S)'(I - S), where S contains the reconstruction weights of the neighbors."""
+    """Return the form -(I - S)'(I - S), where S contains the weights that reconstruct samples from their neighbors."""
     n = X.shape[0]
     found = neighbors(X, reach(options.n_neighbors, n), options.metric)
     C = scipy.sparse.eye_array(n) - reconstruction_weights(X, found, options.regularization)
@@ -183,7 +183,7 @@ def residual(X: Any, options: Options) -> QuadraticForm:
 
 
 def smooth(X: Any, options: Options) -> QuadraticForm:
-    """Return the form Lap(W)."""
+    """Return the form Lap(W), the Laplacian of the weighted neighbor graph."""
     return QuadraticForm(X.shape[0], laplacian(weight_graph(X, options)))
 
 
@@ -247,12 +247,12 @@ def isomap(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def double_centered(squared: np.ndarray) -> QuadraticForm:
-    """Return the form -1/2 H D2 H of squared distances D2 (n x n, dense)."""
+    """Return the form -1/2 H D2 H for the centering matrix H and a dense matrix D2 of squared distances."""
     means = squared.mean(axis=0)
     B = -0.5 * (squared - means - means[:, None] + means.mean())
     return QuadraticForm(len(B), (B + B.T) / 2)
 
 
 def _embedding(A: QuadraticForm, B: QuadraticForm | None = None, **more: bool) -> TraceProblem:
-    """Return a problem of Z itself, without a regression for new rows."""
+    """Return a problem for the coordinates Z of the training samples, which cannot embed new samples."""
     return TraceProblem(A, B, ridge=0.0, center=False, direct=True, **more)

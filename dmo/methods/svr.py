@@ -1,4 +1,4 @@
-"""Support vector regression of dependent outputs: fit, prediction and saved models."""
+"""Support vector regression with dependent outputs: base class, and regression with a matrix-valued kernel."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ from dmo.methods.svr_admm import EPSILON_INSENSITIVE, AdmmFit, Factors, LossName
 from dmo.parameters import Part, parametrized
 from dmo.persistence import without_prefix
 
-_DOUBLE = 8192  # maximum number of rows for a float64 kernel in memory, for any ridge
-_RIDGE = 1.0 / 64  # expected minimum of 1 / rho for the solver penalty rho, multiplied by C
+_DOUBLE = 8192  # largest number of rows for which a kernel in memory is always float64
+_RIDGE = 1.0 / 64  # smallest ridge 1 / rho that the solver is expected to use, for C = 1
 
 
 NUMBERS = ("objective_", "dual_objective_", "gap_", "n_iter_", "n_factorizations_", "n_support_")
-"""Numbers about the fit that are saved with a model."""
+"""Fitted attributes that are saved with a model as numbers."""
 
 
 _OF_DATA = (
     *("view_widths_", "view_feature_names_", "table_schemas_", "n_features_in_", "feature_names_in_", "preparations_"),
     *("outputs_", "rule_", "classes_", "multilabel_", "label_names_", "label_dtype_", "frame_ranks_", "coupling_"),
 )
-"""Attributes that all models of a path share."""
+"""Attributes that all models of a path share, because they depend only on the data."""
 
 
 class OutputSVR(Annotator):
-    """Base class of `LLTSVR` and `CoupledSVR`: validation of outputs, solver and saved models.
+    """Base class of `LLTSVR` and `CoupledSVR`, which reads outputs, calls the solver and saves models.
 
-    Subclasses implement `_structure`, which defines how outputs depend on each other.
+    Subclasses implement `_structure`, which defines how the outputs depend on each other.
     """
 
     _needs: ClassVar[dict[str, Need]] = {
@@ -95,15 +95,15 @@ class OutputSVR(Annotator):
     _weight_detail = "sample"
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
     _units: RealOutputs
-    _tells_classes = True  # Two classes are one output.
+    _tells_classes = True  # Two classes are coded as a single output.
 
     @property
     def _scores_labels(self) -> bool:
-        """Whether the estimator was fitted on labels; before a fit, scikit-learn treats it as a regressor."""
+        """Whether the estimator was fitted to labels; scikit-learn treats an unfitted estimator as a regressor."""
         return hasattr(self, "rule_") and self.outputs_ is None
 
     def _structure(self, Y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return frames (n x L x L or None) and coupling (L x L or None) of outputs Y with sample weights."""
+        """Return the frames of the samples, of shape (n, L, L), and the coupling of the outputs, of shape (L, L)."""
         raise NotImplementedError
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> Self:
@@ -112,15 +112,15 @@ class OutputSVR(Annotator):
         Parameters
         ----------
         X : rows of shape (n, d), or mapping of view to rows
-            Samples, in chunks of whole rows, or the n x n kernel matrix with kernel="precomputed".
+            Samples, in chunks of whole rows. With kernel="precomputed", X is the n x n kernel matrix.
         y : array-like of shape (n, L) or (n,)
             Regression targets; a matrix of labels 0 and 1, or -1 and +1; n lists of labels; or n classes, as strings or
-            the numbers 0 and 1, or -1 and +1. Labels and classes are learned as -1 and +1. NaN, None and masked entries
-            of a matrix are unknown. Before the fit, they are imputed by a ridge regression of each output, fitted on
-            the samples in which the output is known.
+            as two numbers (0 and 1, or -1 and +1). Labels and classes are learned as -1 and +1. Entries of a matrix
+            that are NaN, None or masked are unknown. Before the fit, a ridge regression on the samples with known
+            values imputes the unknown values of each output.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights, which act as repetition counts. They also affect kernel bandwidths and the statistics of
-            outputs, but not the choice of landmarks among the samples of positive weight.
+            Sample weights, which act as repetition counts. They affect kernel bandwidths and the statistics of the
+            outputs. Landmarks are chosen from all samples of positive weight, regardless of the weights.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class OutputSVR(Annotator):
         Raises
         ------
         UserError
-            If parameters are invalid, or if rows and outputs do not match.
+            If parameters are invalid, or if X and y have different numbers of samples.
         """
         return self._fit(X, y, sample_weight)
 
@@ -144,26 +144,27 @@ class OutputSVR(Annotator):
     ) -> list[Self]:
         """Fit a copy of this estimator for each combination of epsilon and C.
 
-        The fits share the kernel, frames and factorizations, and each one starts from the solution of a neighboring
-        combination. Pass C in ascending order for the fastest fits. Only `fit` learns label sets and probabilities.
+        All fits share the kernel and its factorizations. Each fit starts from the solution for a neighboring
+        combination, so the fits are fastest if C is in ascending order. Only `fit`, not `path`, learns to predict label
+        sets and probabilities.
 
         Parameters
         ----------
         X : rows of shape (n, d), or mapping of view to rows
-            Samples, as in `fit`.
+            Training samples, as in `fit`.
         y : array-like of shape (n, L) or (n,)
-            Outputs, as in `fit`.
+            Outputs of the samples, as in `fit`.
         C : sequence of float
-            Weights of the loss, above 0.
+            Values of the parameter `C`, above 0.
         epsilon : sequence of float or None, default=None
-            Half-widths of the tube. By default, the `epsilon` of this estimator.
+            Values of the parameter `epsilon`. None uses the `epsilon` of this estimator.
         sample_weight : array-like of shape (n,) or None, default=None
-            As in `fit`.
+            Sample weights, as in `fit`.
 
         Returns
         -------
         list of estimator
-            Fitted copies, ordered by epsilon and then by C.
+            Fitted copies of this estimator, ordered by epsilon and then by C.
 
         Examples
         --------
@@ -179,7 +180,7 @@ class OutputSVR(Annotator):
         self._learn_rule(data.frequency, data.n_labeled)
         problem, factors, view = self._pose(data)
         models: list[Self] = []
-        first: tuple[float, State] | None = None  # start of the fits with the next epsilon
+        first: tuple[float, State] | None = None  # The fits with the next epsilon start from this solution.
         for tube in [self.epsilon] if epsilon is None else epsilon:
             previous = first
             for position, cost in enumerate(C):
@@ -193,7 +194,7 @@ class OutputSVR(Annotator):
         return models
 
     def _output_units(self, Y: np.ndarray, weights: np.ndarray | None) -> RealOutputs:
-        """Return the scaling of the outputs for the solver."""
+        """Return the offset and scale of each output, which convert the outputs to the units of the solver."""
         real = self.outputs_ is not None and not _two_valued(Y)
         scaled = self.target_scale == "standard" or (self.target_scale == "auto" and real)
         return RealOutputs.of(Y, False, weights) if scaled else RealOutputs.plain(Y.shape[1], False)
@@ -209,7 +210,7 @@ class OutputSVR(Annotator):
         return replace(problem, loss=loss_named(self.loss, self.epsilon), C=float(self.C))
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Read labels of 0 and 1 or regression targets; single entries can be unknown."""
+        """Read labels or regression targets, whose single entries may be unknown."""
         n = sample_count(views)
         self.outputs_, labels = None, _labels_of(y)
         if labels is not None:
@@ -232,7 +233,7 @@ class OutputSVR(Annotator):
         self._solve(*self._pose(data), None)
 
     def _pose(self, data: Data) -> tuple[Problem, Factors, ViewOperator | FactorProducts]:
-        """Build the problem and its kernel; labels are coded as -1 and +1, and two classes as one output column."""
+        """Build the problem and its kernel; labels become -1 and +1, and two classes become a single output."""
         data = complete_labels(data, self.kernel, self.approximation, self.random_state)
         views, Y, weights = data.views, data.Y, data.often
         if self.outputs_ is None:
@@ -250,10 +251,7 @@ class OutputSVR(Annotator):
         return self._with_loss(problem), Factors(view.operator, method, random_state=self.random_state), view
 
     def _view(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> ViewOperator | FactorProducts:
-        """Build the mean of the kernels of all views.
-
-        weights (n,)
-        """
+        """Build the mean of the kernels of all views, for the n samples of positive weight."""
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
         if not is_exact(self.approximation):
             counts = None if weights is None else dict.fromkeys(views, weights)
@@ -267,8 +265,8 @@ class OutputSVR(Annotator):
         combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
         built = build(engine, combined, views, _RIDGE / float(self.C), storage, self.random_state, weights)
         if isinstance(built.operator, RowGram):
-            # The dual coefficients of a regression with a bias sum to 0, so centering only changes the bias. It avoids
-            # a loss of precision if features are far from the origin.
+            # Centering the features only changes the bias, because the dual coefficients sum to 0. Centering avoids a
+            # loss of precision if features are far from the origin.
             return DualView(built.kernel, views, RowGram.of(linear_rows(built.kernel, views), True))
         return KernelProducts("all", built, views, built.operator)
 
@@ -313,9 +311,9 @@ class OutputSVR(Annotator):
 
 
 def _labels_of(y: Any) -> Any:
-    """Return labels or classes, with 0 instead of -1 in a label matrix; return None for regression targets."""
+    """Return labels or classes, with 0 instead of -1 in a label matrix, or None for regression targets."""
     if y is None or as_views(y) is not None:
-        return y  # The validation of labels raises an error for it.
+        return y  # Invalid outputs are rejected later, by the validation of labels.
     if is_label_sets(y):
         return y
     given: Any = y.compute() if hasattr(y, "compute") else y
@@ -324,7 +322,7 @@ def _labels_of(y: Any) -> Any:
         values = np.ma.getdata(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
         numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
     except (TypeError, ValueError):
-        return given  # Strings are classes.
+        return given  # Strings are classes, not regression targets.
     if values.dtype.kind in "US":
         return given
     unknown = np.isnan(numbers) | np.ma.getmaskarray(given) if numbers.ndim == 2 else np.zeros(numbers.shape, bool)
@@ -339,70 +337,70 @@ def _labels_of(y: Any) -> Any:
 
 
 def _two_valued(Y: np.ndarray) -> bool:
-    """Return whether each output has at most two values, as labels do."""
+    """Return whether each output has at most two distinct values, like a label."""
     return bool(((Y.min(axis=0) == Y) | (Y.max(axis=0) == Y)).all())
 
 
 def _scaled(old: float, state: State, new: float) -> State:
-    """Convert the solver state for C = `old` to a starting point for C = `new`."""
+    """Convert the solver state for C = `old` into a starting point for C = `new`."""
     return State(state.split, state.dual * min(1.0, new / old), state.rho)
 
 
 @parametrized
 class CoupledSVR(OutputSVR):
-    """Support vector regression with the matrix-valued kernel k(x, x') S, where S couples the outputs.
+    """Support vector regression with the matrix-valued kernel k(x, x') S, where the matrix S couples the outputs.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
         Kernel of the inputs; see `dmo.kernels.parse`. Kernels of several views are averaged. With "precomputed", X is
-        the n x n kernel matrix in `fit` and the m x n kernel matrix in `predict`.
+        the n x n kernel matrix in `fit`, and the m x n kernel matrix in `predict`.
     C : float, default=10.0
-        Weight of the loss, above 0.
+        Weight of the loss, above 0. Larger values fit the training outputs more closely.
     epsilon : float, default=0.1
-        Half-width of the tube in which residuals have no loss, in units of the outputs scaled by `target_scale`.
+        Half-width of the tube in which residuals have no loss, in units of the outputs after scaling (`target_scale`).
     covariance : ndarray of shape (L, L) or None, default=None
-        The matrix S, positive semidefinite. By default, the correlation matrix of the training outputs.
+        Positive semidefinite matrix S. None uses the correlation matrix of the training outputs.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
-        Loss of a residual r. The last three are |r|^p with p = 1, 4/3 or 3/2, without a tube.
+        Loss of a residual r. "l1", "l4/3" and "l3/2" are |r|^p with p = 1, 4/3 and 3/2; they do not use `epsilon`.
     tol : float, default=1e-6
-        Relative duality gap at which the solver stops. The gap bounds the difference between the objective and its
+        Relative duality gap at which the solver stops. The duality gap bounds the distance of the objective from its
         optimum.
     max_iter : int, default=5000
-        Maximum number of iterations, with one kernel solve each. A ConvergenceWarning is issued if it is reached.
+        Maximum number of iterations. If the solver does not converge, it issues a ConvergenceWarning.
     approximation : {"exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
-        Exact or low-rank kernel. `Exact` also sets the storage. An exact kernel in memory is float64 up to 8192 rows.
+        Exact or low-rank kernel. `Exact` also sets the storage. Exact kernels in memory are float64 up to 8192 rows.
     %(decoder)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Scaling of the outputs, which determines the units of `C`, `epsilon` and the objective. "standard" standardizes
-        each output, and predictions are converted to the original units. "none" uses the outputs without scaling, as in
-        the paper. "auto" is "none" for outputs with at most two values each, such as labels, and otherwise "standard".
+        each output for the fit, and predictions are in the original units. "none" does not scale the outputs. "auto"
+        uses "none" if each output has at most two values, as labels do, and otherwise "standard".
     %(prepare)s
     %(class_weight)s
 
     Attributes
     ----------
     coupling_ : ndarray of shape (L, L)
-        The matrix S.
+        Matrix S with which the model was fitted.
     dual_coef_ : ndarray of shape (n, L)
-        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+        Dual coefficients of the prediction f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
     intercept_ : ndarray of shape (L,)
-        Bias of each output.
+        Bias of each output, in the units of the outputs.
     support_ : ndarray of int
-        Samples with a residual outside the tube in at least one output.
+        Indices of the samples with a residual outside the tube in at least one output.
     n_support_ : int
-        Number of samples in `support_`.
+        Number of support vectors, which is the length of `support_`.
     objective_ : float
-        Value of the objective.
+        Value of the objective at the solution.
     dual_objective_ : float
-        Value of the dual objective, a lower bound of the optimum.
+        Value of the dual objective, which is a lower bound of the optimum.
     gap_ : float
-        Difference between `objective_` and `dual_objective_`, relative to the objective.
+        Relative duality gap: `objective_` minus `dual_objective_`, divided by the larger absolute value of the two.
     n_iter_ : int
-        Number of iterations.
+        Number of iterations of the solver.
     n_factorizations_ : int
-        Number of factorizations of the kernel matrix, one per penalty of the solver.
+        Number of factorizations of the kernel matrix: one per penalty of the solver and distinct eigenvalue of S.
 
     References
     ----------

@@ -2,22 +2,23 @@
 
     min_{A, b}  1/2 tr(A' K A S) + sum_i C_i sum_j l(u_ij' (f_i - y_i)),     F = K A S + 1 b',
 
-where the columns u_ij of U_i (orthonormal) are the coordinate axes of sample i. With S = I and U_i from the
-neighborhood of y_i, this is LLT-SVR. With S = I and U_i = I, it is independent support vector regression of each
-output. Other matrices S couple the outputs (Vazquez, Walter 2003). C_i is C times the weight of sample i. The dual is
+The orthonormal columns u_ij of the frame U_i are the coordinate axes of sample i. LLT-SVR has S = I and frames from
+the neighborhoods of the outputs y_i. With S = I and U_i = I, each output has an independent support vector regression.
+Other matrices S couple the outputs (Vazquez, Walter 2003). The cost C_i is C times the weight of sample i. The dual is
 
     max_A  tr(A' Y) - 1/2 tr(A' K A S) - sum_i sum_j (C_i l)*(u_ij' a_i)     subject to 1'A = 0,
 
-with the same A, whose rows a_i are the dual coefficients.
+with the same matrix A, whose rows a_i are the dual coefficients of the samples.
 
-The solver is the alternating direction method of multipliers (ADMM). The quadratic part does not depend on the frames
-U_i, because they are orthonormal, and the loss does not depend on the kernel. With the split Z = F, the steps are:
+The solver is the alternating direction method of multipliers (ADMM) with the penalty rho. The quadratic term does not
+depend on the frames, because they are orthonormal, and the loss does not depend on the kernel. With the split Z = F,
+the steps are:
 
-    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of the coupling S; one factorization serves all;
+    F-step:  (K + I / (rho s)) X = V - 1b', 1'X = 0   per eigenvalue s of S, with one factorization per distinct value;
     Z-step:  Z = Y + U prox_{C/rho}(U' (. - Y)) per sample.
 
-The iteration is written as a fixed point of one n x L block (Douglas-Rachford), over-relaxed, and accelerated by
-Anderson extrapolation (type II), which extrapolates fixed points of a map from the last iterates.
+The solver iterates a fixed-point map of one n x L block (Douglas-Rachford), with over-relaxation and Anderson
+extrapolation (type II).
 
 Sources: Boyd et al. 2011, 3.1-3.4; Eckstein, Bertsekas 1992 (relaxation); Walker, Ni 2011 and O'Donoghue 2021
 (extrapolation as in SCS 3).
@@ -43,44 +44,44 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
 from dmo.threads import blas_limited
 
-_MEMORY = 15  # stored pairs of n x L blocks; each extrapolation needs the same number of inner products
+_MEMORY = 15  # number of stored pairs of n x L blocks, each of which needs one inner product per extrapolation
 
 
 class Extrapolation:
-    """Anderson extrapolation of s = s + g(s) for blocks s of one shape, in row-major order.
+    """Anderson extrapolation for a fixed point of the map s -> s + g(s), where all blocks s have the same shape.
 
-    It returns to the plain step if an extrapolation makes |g| more than twice as large.
+    A plain step replaces an extrapolation that more than doubles the norm of the residual g.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all stored pairs, because the map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g of the previous point
+        """Drop all stored pairs, which is necessary if the map has changed."""
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g at the previous point
         self._moves: list[np.ndarray] = []  # differences of s + g
         self._changes: list[np.ndarray] = []  # differences of g
         self._gram = np.zeros((0, 0))
         self._extrapolated = False
 
     def next(self, s: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Compute the next point from s and its residual g."""
+        """Compute the next point from the current point s and its residual g."""
         plain = s + g
         if self._last is not None:
             before, residual = self._last
-            # Safeguard: the plain iteration never increases |g|, so the extrapolation caused any increase. Allow a
-            # factor of two, because the next steps often compensate for slightly worse ones.
+            # The plain iteration never increases |g|, so any increase is caused by the extrapolation. Accept a factor
+            # of two, because the next steps often compensate for a small increase.
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
-                return before  # s + g of the previous point, its plain step
+                return before  # plain step from the previous point
             self._remember(plain - before, g - residual)
         self._last = plain, g
         self._extrapolated = bool(self._changes)
         if not self._changes:
             return plain
-        # Normal equations with a Gram matrix that is updated by one row per step. A QR factorization of n L x 15
-        # numbers at each step would cost several times as much as these inner products. Late changes are nearly
-        # parallel: the ridge keeps the weights bounded, and lstsq handles a zero matrix.
+        # Solve normal equations with a Gram matrix that grows by one row per step. A QR factorization of n L x 15
+        # numbers at each step would cost several times as much. Late changes are nearly parallel, so a ridge keeps the
+        # weights bounded, and lstsq handles a zero matrix.
         gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
         weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
         for weight, move in zip(weights, self._moves, strict=True):
@@ -88,7 +89,7 @@ class Extrapolation:
         return plain
 
     def to_arrays(self) -> Arrays:
-        """Return the complete state as arrays."""
+        """Return the complete state of the extrapolation as arrays."""
         found = {"gram": self._gram, "extrapolated": np.array([self._extrapolated])}
         if self._last is not None:
             found |= {"before": self._last[0], "residual": self._last[1]}
@@ -97,14 +98,14 @@ class Extrapolation:
         return found
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the state from the output of `to_arrays`."""
+        """Restore the state from the arrays that `to_arrays` returned."""
         self._gram, self._extrapolated = arrays["gram"], bool(arrays["extrapolated"][0])
         self._last = (arrays["before"], arrays["residual"]) if "before" in arrays else None
         self._moves, self._changes = list(arrays.get("moves", ())), list(arrays.get("changes", ()))
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            # Drop the oldest pair: it was measured when other pieces of the loss were active.
+            # The oldest pair is the least accurate, because other pieces of the loss may have been active.
             del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
@@ -116,40 +117,40 @@ class Extrapolation:
         self._gram = gram
 
 
-_RELAXATION = 1.6  # converges for any value in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3]
-_CHECK = 25  # iterations between certificates; each certificate costs a product with the kernel
+_RELAXATION = 1.6  # The method converges for any value in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3].
+_CHECK = 25  # iterations between certificates, which need products with the kernel
 _REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change, with growing distances so that it settles
-_BALANCE = 0.05  # target ratio of the relative primal to the relative dual residual; see `rebalance`
-_STEP = 4.0  # rho is a power of this number, so that a path of problems reuses the same factorizations
-# maximum size of a kernel or factor for a single BLAS thread; more threads gain little and may wait for each other
+_BALANCE = 0.05  # target ratio of the relative primal residual to the relative dual residual; see `rebalance`
+_STEP = 4.0  # The penalty rho is a power of this number, so that a path of problems reuses the same factorizations.
+# Up to this size of a kernel or factor, use one BLAS thread. More threads gain little and may wait for each other.
 _ONE_THREAD = 2**25
 
 
 @dataclass(frozen=True)
 class State:
-    """State of an iteration, for warm starts."""
+    """State of an ADMM iteration, from which a similar problem can be started."""
 
-    split: np.ndarray  # (n, L): Z
-    dual: np.ndarray  # (n, L): A
-    rho: float  # penalty
+    split: np.ndarray  # Z, of shape (n, L)
+    dual: np.ndarray  # dual coefficients A, of shape (n, L)
+    rho: float
 
 
 @dataclass(frozen=True)
 class AdmmFit:
-    """Solution of a support vector regression."""
+    """Solution of a support vector regression, with its certificate."""
 
-    dual: np.ndarray  # (n, L): A
-    bias: np.ndarray  # (L,): b
-    certificate: Certificate  # both objectives at feasible points
-    support: np.ndarray  # indices of samples outside the tube in some direction of their frame, with dual coefficients
-    iterations: int  # number of iterations
-    factorizations: int  # number of factorizations
+    dual: np.ndarray  # dual coefficients A, of shape (n, L)
+    bias: np.ndarray
+    certificate: Certificate  # primal and dual objectives at feasible points
+    support: np.ndarray  # indices of the samples with nonzero dual coefficients
+    iterations: int
+    factorizations: int
     residuals: tuple[float, float]  # relative primal and dual residuals
-    converged: bool  # whether gap and residuals are small enough
-    state: State  # warm start for a similar problem
+    converged: bool  # whether the duality gap and the residuals are small enough
+    state: State  # start for a similar problem
 
     def to_arrays(self) -> Arrays:
-        """Return the solution as arrays."""
+        """Return the solution as arrays for a checkpoint."""
         proof = [getattr(self.certificate, part.name) for part in fields(Certificate)]
         numbers = [self.iterations, self.factorizations, *self.residuals, self.converged, self.state.rho, *proof]
         found = {"dual": self.dual, "bias": self.bias, "support": self.support, "numbers": np.array(numbers)}
@@ -157,7 +158,7 @@ class AdmmFit:
 
     @classmethod
     def from_arrays(cls, at: Mapping[str, np.ndarray]) -> AdmmFit:
-        """Restore the solution from the output of `to_arrays`."""
+        """Restore the solution from the arrays that `to_arrays` returned."""
         iterations, factorizations, primal, dual, converged, rho, *proof = map(float, at["numbers"])
         counted = int(iterations), int(factorizations), (primal, dual), bool(converged)
         state = State(at["split"], at["multiplier"], rho)
@@ -165,7 +166,7 @@ class AdmmFit:
 
 
 class Factors:
-    """Cached solvers of K + c I, one per c."""
+    """Cache of solvers for K + c I with different ridges c."""
 
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
@@ -175,22 +176,19 @@ class Factors:
 
     @property
     def noise_floor(self) -> float:
-        """Smallest useful c: the accumulated rounding error of the kernel entries."""
-        # Float32 entries have an error of 6e-8, which may accumulate over a row. Low-rank factors are solved by an r x
-        # r system in float64 for any precision.
+        """Smallest useful ridge c, which is the accumulated floating-point error of the kernel entries."""
+        # Float32 entries have an error of 6e-8, which may accumulate over a row. Low-rank kernels are always solved in
+        # float64.
         unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
 
     def at(self, c: float) -> tuple[LinearSolver, np.ndarray]:
-        """Return a cached or new solver for c.
-
-        -> ones (n, 1)
-        """
+        """Return a cached or new solver for the ridge c, and its solution for a column of ones."""
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
-                # Remove the least recently used solver: `at` moves the current one to the end.
+                # Remove the least recently used solver, which is the first, because `at` moves used solvers to the end.
                 del self._solvers[next(iter(self._solvers))]
             if self.method == "cg" and self._preconditioner is None:
                 self._preconditioner = NystromPreconditioner.of(
@@ -206,7 +204,9 @@ class Factors:
 
 
 class _QuadraticStep:
-    """Map V -> (A, b), minimizing 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2; the fitted outputs are V - A / rho."""
+    """F-step: map from V to A and b that minimize 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2."""
+
+    # The fitted outputs are V - A / rho.
 
     def __init__(self, problem: Problem, factors: Factors, rho: float):
         self.problem, self.rho = problem, rho
@@ -214,35 +214,35 @@ class _QuadraticStep:
         for scale in np.unique(problem.scales[problem.scales > 0]):
             columns = np.flatnonzero(problem.scales == scale)
             self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))
-        self.starts: dict[float, np.ndarray] = {}  # last solutions by scale, as starts of conjugate gradients
+        self.starts: dict[float, np.ndarray] = {}  # last solution for each scale, from which conjugate gradients start
 
     def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         latent = self.problem.to_latent(V)
         bias = latent.mean(axis=0)
-        A = self.rho * (latent - bias)  # correct for columns with scale 0
+        A = self.rho * (latent - bias)  # This is the solution for columns with scale 0.
         for columns, scale, solver, ones in self.parts:
             X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
             if solver.method == "cg":
                 self.starts[scale] = X
-            # Bias with 1'A = 0 from the solutions for V and for 1; this avoids an indefinite bordered system.
+            # Solutions for V and for ones determine the bias with 1'A = 0, without an indefinite bordered system.
             bias[columns] = X.sum(axis=0) / ones.sum()
             A[:, columns] = (X - ones * bias[columns]) / scale
         return self.problem.from_latent(A), self.problem.from_latent(bias)
 
 
 class _Iteration:
-    """State of a run: iterate s, Z = prox(s), A and bias of the quadratic step, and its fitted outputs F."""
+    """State of a run: the iterate s, the split Z, dual coefficients and bias of the F-step, and fitted outputs F."""
 
     def __init__(self, problem: Problem, factors: Factors, start: State | None):
         problem = replace(
             problem, targets=np.ascontiguousarray(problem.targets)
-        )  # All n x L blocks inherit this order.
+        )  # All n x L blocks inherit this memory order.
         self.problem, self.factors = problem, factors
-        # 1 / rho is the ridge of the kernel solve; with a larger rho it would be below the rounding error of the
-        # kernel.
+        # The kernel is solved with the ridge 1 / rho. For a larger rho, the ridge would be below the floating-point
+        # error of the kernel.
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
-            # Constant outputs with nearly the smallest loss, the solution for small C
+            # Start with constant outputs of nearly the smallest loss, which are the solution for small C.
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho
@@ -262,7 +262,7 @@ class _Iteration:
         return found | with_prefix("extrapolation", self._extrapolation.to_arrays())
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Resume from the state saved by `to_arrays`."""
+        """Restore the state of a run from the arrays that `to_arrays` returned."""
         self.s, self.rho = arrays["s"], float(arrays["rho"][0])
         self._step = _QuadraticStep(self.problem, self.factors, self.rho)
         for i, (_, scale, _, _) in enumerate(self._step.parts):
@@ -274,27 +274,26 @@ class _Iteration:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
 
     def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Compute Z (n x L) and its rotated dual coefficients, which are exactly 0 inside the tube."""
+        """Compute the split Z and the rotated dual coefficients, which are exactly 0 for residuals inside the tube."""
         R = self.problem.rotate(s - self.problem.targets)
         T = self.problem.loss.prox(R, self.problem.costs / self.rho)
         return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
 
     def evaluate(self) -> None:
-        """Compute both steps from s."""
+        """Compute the Z-step and the F-step from the iterate s."""
         self.Z, self.rotated = self._split(self.s)
         self.A, self.bias = self._step(2 * self.Z - self.s)
         self.F = 2 * self.Z - self.s - self.A / self.rho
         self.g = _RELAXATION * (self.F - self.Z)
 
     def move(self) -> None:
-        """Move to the next s."""
         self.s = self._extrapolation.next(self.s, self.g)
 
     def rebalance(self) -> bool:
-        """Change rho if the residuals are unbalanced, and return whether it changed."""
-        # For this loss, the iteration is fastest if the relative dual residual, rho |Z' - Z| / |A| of a plain step, is
-        # about 20 times the relative primal residual, |F - Z| / max(|F|, |Y|) with F and Y centered. This was measured
-        # for kernels from narrow to broad and C from 0.1 to 100.
+        """Change the penalty rho if the residuals are unbalanced, and return whether it changed."""
+        # The iteration is fastest if the relative dual residual is about 20 times the relative primal residual. The
+        # dual residual is rho |Z' - Z| / |A| for a plain step to Z', and the primal residual is |F - Z| / max(|F|, |Y|)
+        # with F and Y centered. The ratio was measured for narrow to broad kernels and C from 0.1 to 100.
         following, _ = self._split(self.s + self.g)
         primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
         size = float(np.linalg.norm(self.A))
@@ -303,9 +302,9 @@ class _Iteration:
             return False
         ratio = (primal / spread) / (self.rho * dual / size)
         rho = self._quantised(self.rho * float(np.clip((ratio / _BALANCE) ** 0.75, _STEP**-3, _STEP**3)))
-        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # Less than one power apart is not worth a factorization.
+        if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # A smaller change is not worth a factorization.
             return False
-        # Because s = Z - dual / rho, rescale its dual part to keep the dual coefficients.
+        # Because s is Z - dual / rho, rescale the difference from Z to keep the dual coefficients.
         self.s = self.Z + (self.s - self.Z) * (self.rho / rho)
         self.rho = rho
         self._step = _QuadraticStep(self.problem, self.factors, rho)
@@ -313,10 +312,10 @@ class _Iteration:
         return True
 
     def residuals(self) -> tuple[float, float]:
-        """Compute |F - Z| / |F - mean| and |A - rho (Z - s)| / |A|."""
+        """Compute the relative primal and dual residuals of the current iterate."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
-        # If the bias alone fits all outputs, both relative residuals have a denominator of 0 and never become small.
+        # If the bias alone fits all outputs, both denominators are 0, and the relative residuals never become small.
         least = 1e-6 * float(np.linalg.norm(self.problem.targets))
         dual = max(float(np.linalg.norm(self.A)), self.rho * least)
         return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
@@ -331,7 +330,7 @@ def _clip(problem: Problem, W: np.ndarray) -> np.ndarray:
 
 
 def _first_rho(problem: Problem) -> float:
-    """Return four times the ratio of typical sizes of dual coefficients and outputs."""
+    """Return an initial penalty: four times the ratio of typical dual coefficients to typical outputs."""
     Y = problem.targets
     spread = float(np.sqrt(np.mean((Y - Y.mean(axis=0)) ** 2))) or 1.0
     slope = 1.0 if problem.loss.bounded else problem.loss.value(np.array([spread]), 1.0) / spread
@@ -346,9 +345,9 @@ def admm(
     max_iter: int = 5000,
 ) -> AdmmFit:
     """Solve a support vector regression until its relative duality gap is at most `tol`."""
-    # Inside `checkpoints`, an interrupted run resumes, and a finished run is not repeated.
+    # Inside the context `checkpoints`, an interrupted run resumes, and a finished run is not repeated.
     #
-    # Liu, Lin, Yu 2009 [LLT 3-5]; see the module docstring for the sources of the solver.
+    # Liu, Lin, Yu 2009 [LLT 3-5]; the module docstring lists the sources of the solver.
     if max_iter < 1:
         raise UserError(f"max_iter = {max_iter}, expected at least 1")
     factors = Factors(problem.kernel) if factors is None else factors
@@ -391,19 +390,19 @@ def _iterate(
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
                 fit = _fit(run, iteration, factors.made - made, tol)
-                # The gap is not monotone; the objective and bound of the best iterate stay valid.
+                # The gap is not monotone. The objective and the bound of the best iterate remain valid.
                 if best is None or fit.certificate.gap <= best.certificate.gap:
                     best = fit
                 if fit.converged:
                     return fit
             if iteration not in _REBALANCE or not run.rebalance():
                 run.move()
-    assert best is not None  # The last iteration is always checked.
+    assert best is not None  # The certificate of the last iteration is always computed.
     return best
 
 
 def _digest(problem: Problem, factors: Factors, start: State | None, tol: float, max_iter: int) -> str:
-    """Compute a digest of all that the iterates depend on."""
+    """Compute a digest of all inputs on which the iterates depend."""
     task = problem.targets, problem.loss, problem.costs, problem.frames, problem.coupling
     how = factors.method, factors.random_state, start, tol, max_iter
     return digest(operator_digest(problem.kernel), task, how)
@@ -417,7 +416,7 @@ def _threads(kernel: Operator) -> int | None:
 def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
-    # The objective is flat to second order at its optimum, so a gap of `tol` allows distances of sqrt(tol).
+    # Near its optimum, the objective changes quadratically, so a gap of `tol` allows distances of sqrt(tol).
     converged = bool(proof.gap <= tol and max(residuals) <= np.sqrt(tol))
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))
@@ -425,9 +424,9 @@ def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> A
 
 
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
-"""Losses |r|^p with p < 2 and a proximal map in closed form (for p = 2, rotations have no effect)."""
+"""Exponents p < 2 of losses |r|^p with a proximal map in closed form. For p = 2, rotations would have no effect."""
 Cost = float | np.ndarray
-"""Positive weight of the loss, for all entries or for each sample (n x 1)."""
+"""Positive weight of the loss, for all entries or for each sample, of shape (n, 1)."""
 LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
 EPSILON_INSENSITIVE: LossName = "epsilon-insensitive"
 
@@ -440,27 +439,27 @@ class EpsilonInsensitive:
 
     @property
     def bounded(self) -> bool:
-        """Whether (C l)* is finite only on [-C, C], so that dual coefficients are bounded."""
+        """Whether the conjugate of C l is finite only on [-C, C], so that dual coefficients are bounded."""
         return True
 
     def value(self, R: np.ndarray, C: Cost) -> float:
-        """Compute the sum of C l over the entries."""
+        """Compute the sum of the loss C l over all residuals R."""
         return float((C * np.maximum(np.abs(R) - self.epsilon, 0.0)).sum())
 
     def prox(self, R: np.ndarray, weight: Cost) -> np.ndarray:
-        """Compute argmin_t weight l(t) + (t - r)^2 / 2 for each entry."""
+        """Compute the proximal map argmin_t weight l(t) + (t - r)^2 / 2 of each entry r."""
         size = np.abs(R)
         shrunk = np.where(size <= self.epsilon, size, np.maximum(size - weight, self.epsilon))
         return np.copysign(shrunk, R)
 
     def conjugate(self, W: np.ndarray, C: Cost) -> float:
-        """Compute the sum of (C l)*(w) = max_t w t - C l(t) over the entries, which are in [-C, C] if `bounded`."""
+        """Compute the sum of the conjugate (C l)*(w) = max_t w t - C l(t) over the entries w."""
         return self.epsilon * float(np.abs(W).sum())
 
 
 @dataclass(frozen=True)
 class Power:
-    """Power loss |r|^p with p = 1, 4/3 or 3/2. Proximal maps: Chaux, Combettes, Pesquet, Wajs 2007, example 4.4."""
+    """Loss |r|^p with p = 1, 4/3 or 3/2. Proximal maps: Chaux, Combettes, Pesquet, Wajs 2007, example 4.4."""
 
     power: float
 
@@ -475,11 +474,11 @@ class Power:
         size, slope = np.abs(R), self.power * weight
         if self.power == 1.0:
             shrunk = np.maximum(size - weight, 0.0)
-        elif self.power == 3 / 2:  # t = u^2 with u^2 + slope u = |r|
-            # Write the positive root as a quotient, because the difference cancels for large slopes.
+        elif self.power == 3 / 2:  # With t = u^2, u solves u^2 + slope u = |r|.
+            # Write the positive root as a quotient, because the difference of its terms cancels for large slopes.
             shrunk = (2 * size / (slope + np.sqrt(slope * slope + 4 * size))) ** 2
-        else:  # t = u^3 with u^3 + slope u = |r|
-            # Compute the only real root by hyperbolic functions; Cardano's two cube roots cancel for small |r|.
+        else:  # With t = u^3, u solves u^3 + slope u = |r|.
+            # Compute the only real root by hyperbolic functions, because Cardano's two cube roots cancel for small |r|.
             scale = np.sqrt(slope / 3)
             shrunk = (2 * scale * np.sinh(np.arcsinh(size / (2 * scale**3)) / 3)) ** 3
         return np.copysign(shrunk, R)
@@ -492,11 +491,11 @@ class Power:
 
 
 Loss: TypeAlias = EpsilonInsensitive | Power
-"""Convex, even loss l(r) of a number, applied to each entry of an array."""
+"""Convex and even loss l(r) of a residual, applied to each entry of an array."""
 
 
 def loss_named(name: str, epsilon: float) -> Loss:
-    """Return the loss with this name."""
+    """Return a loss by its name."""
     if name == EPSILON_INSENSITIVE:
         if not (epsilon > 0 and np.isfinite(epsilon)):
             raise UserError(f"epsilon must be a positive number, got {epsilon!r}; for epsilon 0 use loss='l1'")
@@ -511,36 +510,27 @@ _REPAIRS = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """Support vector regression problem.
+    """Support vector regression problem of n samples with L outputs, as described in the module docstring."""
 
-    targets (n, L); frames (n, L, L); coupling (L, L); weights (n,)
-    """
-
-    kernel: Operator  # n x n kernel
-    targets: np.ndarray  # (n, L): Y
-    loss: Loss  # loss of the residuals
+    kernel: Operator
+    targets: np.ndarray  # outputs Y, of shape (n, L)
+    loss: Loss
     C: float  # positive weight of the loss
-    frames: np.ndarray | None = None  # (n, L, L): U; None: the identity
-    coupling: np.ndarray | None = None  # (L, L): S, positive semidefinite; None: the identity
-    weights: np.ndarray | None = None  # (n,): positive sample weights; None: 1
+    frames: np.ndarray | None = None  # frames U of the samples; None: identity matrices
+    coupling: np.ndarray | None = None  # positive semidefinite matrix S; None: identity
+    weights: np.ndarray | None = None  # positive sample weights; None: all weights are 1
 
     @property
     def costs(self) -> Cost:
-        """Loss weight C, or C_i (n x 1)."""
+        """Weight C of the loss, or the weights C_i of the samples, of shape (n, 1)."""
         return self.C if self.weights is None else self.C * self.weights[:, None]
 
     def rotate(self, R: np.ndarray) -> np.ndarray:
-        """Transform residuals into the coordinates of the frames.
-
-        R (n, L) -> (n, L)
-        """
+        """Transform residuals into the coordinates of the frames."""
         return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
 
     def rotate_back(self, T: np.ndarray) -> np.ndarray:
-        """Transform frame coordinates back into outputs.
-
-        T (n, L) -> (n, L)
-        """
+        """Transform coordinates of the frames back into the coordinates of the outputs."""
         return T if self.frames is None else np.matmul(self.frames, T[:, :, None])[:, :, 0]
 
     @cached_property
@@ -552,60 +542,51 @@ class Problem:
 
     @property
     def scales(self) -> np.ndarray:
-        """Eigenvalues of S (L), with tiny ones replaced by 0."""
+        """Eigenvalues of the coupling S, with 0 instead of tiny values."""
         return self._metric[0]
 
     def to_latent(self, M: np.ndarray) -> np.ndarray:
-        """Transform columns into the eigenbasis of S.
-
-        M (n, L)
-        """
+        """Transform the columns of M into the eigenbasis of the coupling S."""
         return M if self._metric[1] is None else M @ self._metric[1]
 
     def from_latent(self, M: np.ndarray) -> np.ndarray:
-        """Transform columns back from the eigenbasis of S.
-
-        M (n, L)
-        """
+        """Transform the columns of M back from the eigenbasis of the coupling S."""
         return M if self._metric[1] is None else M @ self._metric[1].T
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Values of both objectives at feasible points, which bound the optimum.
-
-    `unit`: sum C_i |y_ij|; objectives below 1e-9 of it are floating-point error.
-    """
+    """Values of the primal and dual objectives at feasible points, which bound the optimum."""
 
     objective: float
     dual_objective: float
-    unit: float
+    unit: float  # sum of C_i |y_ij|; objectives below 1e-9 of this sum are floating-point error
 
     @property
     def gap(self) -> float:
-        """Primal minus dual objective, relative to the larger one."""
+        """Primal minus dual objective, relative to the larger absolute value of the two."""
         scale = max(abs(self.objective), abs(self.dual_objective), 1e-9 * self.unit)
         return max(self.objective - self.dual_objective, 0.0) / scale if scale > 0 else 0.0
 
 
 def objective(problem: Problem, A: np.ndarray, bias: np.ndarray, KA: np.ndarray) -> float:
-    """Compute the primal objective [LLT 3] at dual coefficients A (any n x L) and bias (L), given the product K A."""
+    """Compute the primal objective [LLT 3] for dual coefficients A and a bias, given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     residual = problem.rotate(KAS + bias - problem.targets)
     return 0.5 * float(np.vdot(A, KAS)) + problem.loss.value(residual, problem.costs)
 
 
 def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
-    """Compute the dual objective [LLT 4] at a feasible A (see `dual_feasible`), given the product K A."""
+    """Compute the dual objective [LLT 4] at a feasible point A, given the product K A."""
     KAS = KA if problem.coupling is None else KA @ problem.coupling
     value = float(np.vdot(A, problem.targets)) - 0.5 * float(np.vdot(A, KAS))
     return value - problem.loss.conjugate(problem.rotate(A), problem.costs)
 
 
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
-    """Compute a point near A with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
-    # The sums are set to 0 by the smallest change of the coefficients within the bounds; coefficients of 0 or C_i are
-    # kept. The remainder is subtracted from all, and a common factor below 1 moves the result within the bounds.
+    """Compute a dual feasible point near A, with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
+    # The smallest change of the coefficients within the bounds sets the sums to 0. It keeps coefficients of 0 or C_i.
+    # The remainder is subtracted from all coefficients, and a common factor moves the result within the bounds.
     if not problem.loss.bounded:
         return A - A.mean(axis=0)
     C = problem.costs
@@ -621,7 +602,7 @@ def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
 
 
 def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Solve sum_i U_i diag(free_i) U_i' x = sums (L), with 0 if no coefficient is free."""
+    """Solve sum_i U_i diag(free_i) U_i' x = sums for x, which is 0 if no coefficient is free."""
     if problem.frames is None:
         often = free.sum(axis=0)
         return np.divide(sums, often, out=np.zeros(len(sums)), where=often > 0)
@@ -630,7 +611,7 @@ def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np
 
 
 def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:
-    """Compute the objectives at (A, bias) and at a dual feasible point near `multiplier` or A, by one product."""
+    """Compute both objectives, at (A, bias) and at a dual feasible point near `multiplier` or A, by one product."""
     feasible = dual_feasible(problem, A if multiplier is None else multiplier)
     L = A.shape[1]
     products = problem.kernel.product(np.hstack([A, feasible]))

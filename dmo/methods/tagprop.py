@@ -2,11 +2,12 @@
 
 x_il = sum_j pi_ij y_jl,   pi_ij = exp(-sum_v w_v d_v(i, j)) / sum_j' exp(-sum_v w_v d_v(i, j')),
 
-where j are the neighbors of sample i. The weights w >= 0 maximize sum_il c_il log p(y_il) with p(y_il = 1) = (1 - 2 e)
-x_il + e, where c gives all positives the same total weight as all negatives. The sigma variant applies a logistic
-function per label, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))), which raises the scores of labels that few
-neighbors have. With weights by rank, pi_ij = softmax(w)_r for the neighbor of rank r, with one w_r of any sign per
-rank.
+where j runs over the neighbors of sample i, and d_v is the distance in view v. The weights w >= 0 maximize the
+weighted log-likelihood sum_il c_il log p(y_il) with p(y_il = 1) = (1 - 2 e) x_il + e. The constants c_il give all
+positive labels together the same weight as all negative labels. The sigma variant applies a logistic function to the
+prediction of each label, p(y_il = 1) = 1 / (1 + exp(-(alpha_l x_il + beta_l))). It raises the scores of labels that few
+neighbors have. With weights by rank, pi_ij = softmax(w)_r for the neighbor of rank r, and the weights w_r can have any
+sign.
 
 Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
 """
@@ -29,46 +30,40 @@ from dmo.methods.jec import DistanceAnnotator
 from dmo.methods.options import Decoder
 from dmo.parameters import parametrized
 
-_EPSILON = 1e-4  # minimum probability of a label, which keeps its logarithm finite if no neighbor has the label
+_EPSILON = 1e-4  # Smallest probability of a label, so that its logarithm is finite if no neighbor has the label.
 _STEPS = 100
 NEIGHBORS = 200
-"""Number of neighbors from which weights are learned."""
+"""Number of neighbors of each sample from which view weights are learned."""
 
 
 @dataclass(frozen=True)
 class Neighborhoods:
-    """Neighbors of n samples: their distances and labels."""
+    """Distances and labels of the neighbors of n samples."""
 
-    distances: np.ndarray  # (V, n, k): distances per view
-    labels: scipy.sparse.csr_array  # (n k, L): row i k + j contains the labels of the j-th neighbor of sample i, 0/1
-    by_rank: bool = False  # whether there is a weight per rank instead of per view
+    distances: np.ndarray  # distances to the k neighbors in each of V views, of shape (V, n, k)
+    labels: scipy.sparse.csr_array  # labels of neighbor j of sample i in row i k + j, as a 0/1 matrix
+    by_rank: bool = False  # whether weights depend on the rank of a neighbor instead of on distances
 
     @classmethod
     def of(cls, neighbors: np.ndarray, distances: np.ndarray, Y: np.ndarray, by_rank: bool = False) -> Neighborhoods:
-        """Create neighborhoods from indices of neighbors.
-
-        neighbors (n, k); distances (V, n, k); Y (N, L)
-        """
+        """Create neighborhoods from neighbors, of shape (n, k), and the labels Y of all training samples."""
         return cls(distances, scipy.sparse.csr_array(Y)[neighbors.ravel()], by_rank)
 
     @cached_property
     def _entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pair of samples of each neighbor label, and its index among the n x L predictions."""
+        """Return flat indices into neighbor weights and predictions, for each positive label of a neighbor."""
         (n, k), L = self.distances.shape[1:], self.labels.shape[1]
         pair = np.repeat(np.arange(n * k), np.diff(self.labels.indptr))
         return pair, pair // k * L + self.labels.indices
 
     @property
     def start(self) -> np.ndarray:
-        """Initial weights: decreasing with the distance, or equal for all ranks."""
+        """Initial weights of the views or ranks, all equal."""
         V, _, k = self.distances.shape
         return np.zeros(k) if self.by_rank else np.full(V, 4.0 / V)
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
-        """Compute the weights of the neighbors.
-
-        weights (V,) -> (n, k)
-        """
+        """Compute the weights of the neighbors of each sample, which sum to 1, from view or rank weights."""
         if self.by_rank:
             exponent = np.tile(weights, (self.distances.shape[1], 1))
         else:
@@ -78,19 +73,13 @@ class Neighborhoods:
         return share / share.sum(axis=1, keepdims=True)
 
     def predictions(self, shares: np.ndarray) -> np.ndarray:
-        """Sum the weighted labels of the neighbors.
-
-        shares (n, k) -> (n, L)
-        """
+        """Average the labels of the neighbors with `shares`, of shape (n, k), as weights."""
         n, L = len(shares), self.labels.shape[1]
         pair, place = self._entries
         return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Compute the gradient with respect to the weights, from the derivatives with respect to the predictions.
-
-        shares (n, k); slope (n, L) -> (V,)
-        """
+        """Compute the gradient of the loss for the weights from `slope`, the gradient for the predictions."""
         n, k = shares.shape
         pair, place = self._entries
         of_share = np.bincount(pair, slope.ravel()[place], n * k).reshape(n, k)
@@ -102,25 +91,22 @@ class Neighborhoods:
 
 @dataclass(frozen=True)
 class TagPropFit:
-    """Weights of views or ranks, and logistic functions that map predictions to probabilities."""
+    """Fitted weights of views or ranks, and logistic functions that map predictions to probabilities."""
 
-    weights: np.ndarray  # (V,): w
-    slope: np.ndarray | None  # (L,): alpha of the sigma variant
-    intercept: np.ndarray | None  # (L,): beta of the sigma variant
-    loss: float  # negative log-likelihood
+    weights: np.ndarray
+    slope: np.ndarray | None  # slope of the logistic function of each label
+    intercept: np.ndarray | None  # intercept of the logistic function of each label
+    loss: float  # weighted negative log-likelihood of the training labels
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Compute label probabilities (m x L) from predictions x of the neighbors."""
+        """Compute label probabilities of shape (m, L) from the averaged labels x of the neighbors."""
         if self.slope is None or self.intercept is None:
             return (1 - 2 * _EPSILON) * x + _EPSILON
         return expit(self.slope * x + self.intercept)
 
 
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
-    """Find the view weights, and with `sigma` the logistic function of each label, by maximum likelihood.
-
-    Y (n, L)
-    """
+    """Find view or rank weights by maximum likelihood, and with `sigma` also a logistic function per label."""
     # Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
     Y = np.asarray(Y, np.float64)
     start, L = around.start, Y.shape[1]
@@ -139,7 +125,8 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
-    # The mean of x is the label frequency. Initial slopes are its inverse, so that rare labels count from the start.
+    # The averaged labels x have the label frequency as mean. Initial slopes of 1 / frequency let rare labels contribute
+    # from the first step.
     frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
 
     def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
@@ -169,34 +156,34 @@ def _minimize(
 
 @parametrized
 class TagProp(DistanceAnnotator):
-    """TagProp: weighted mean of the labels of neighbors, with view weights learned by maximum likelihood.
+    """TagProp: weighted average of the labels of neighbors, with view weights learned by maximum likelihood.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=200
-        Number of neighbors by the mean distance over views.
+        Number of neighbors of each sample. Neighbors are the training samples with the smallest mean distance over
+        views.
     weighting : {"distance", "rank"}, default="distance"
-        Weights of the neighbors. "distance": exp(-sum_v w_v d_v), with one weight w_v per view. "rank": one weight per
-        rank of the neighbor.
+        Weights of the neighbors. "distance" uses exp(-sum_v w_v d_v), where w_v is the weight of view v and d_v is the
+        distance in view v. "rank" learns one weight for each rank of a neighbor, regardless of distances.
     sigma : bool, default=True
-        Apply a logistic function per label to the predictions of the neighbors, which increases the recall of rare
-        labels.
+        Apply a logistic function to the prediction of each label, which increases the recall of rare labels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Rule that turns probabilities into decisions. None: use the probabilities as scores.
+        Rule that turns probabilities into label predictions. With None, labels are ranked by their probabilities.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     weights_ : dict of str to float
-        View weights w_v; empty with weighting "rank".
+        Weight w_v of each view, or an empty dictionary with weighting="rank".
     fit_ : TagPropFit
-        Fitted weights (V), or logarithms of the weights of the ranks (k), and the logistic functions.
+        Fitted weights of the views or ranks, and the logistic function of each label.
     rule_ : ScoreRule
-        Rule that maps raw scores to the scores that rank labels.
+        Rule that maps probabilities to the scores by which labels are ranked.
     classes_ : ndarray of shape (L,)
-        Class labels, or label names.
+        Class labels or label names.
 
     References
     ----------
@@ -230,12 +217,12 @@ class TagProp(DistanceAnnotator):
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)
         self.fit_ = fit_tagprop(around, self.labels_, self.sigma)
-        # No sample is its own neighbor, so the predictions of its neighbors are leave-one-out predictions.
+        # The predictions are leave-one-out predictions, because no sample is its own neighbor.
         return self._predictions(around)
 
     @property
     def weights_(self) -> dict[str, float]:
-        """View weights; empty with weighting "rank"."""
+        """Weight of each view, or an empty dictionary with weighting "rank"."""
         return (
             {}
             if self.weighting == "rank"

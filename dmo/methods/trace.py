@@ -1,4 +1,4 @@
-"""Estimator for all projections and embeddings based on eigenvectors."""
+"""Estimator for all projections and embeddings that are computed from eigenvectors."""
 
 from __future__ import annotations
 
@@ -40,54 +40,57 @@ from dmo.parameters import Part, parametrized
 
 _OPTIONS = catalog.parameters()
 _BY_SAMPLE = ("hsic-1", "hsl-1", "hsl-2", "hsl-3")
-"""Global methods that need values per sample, such as label counts, which are not part of the moments."""
+"""Global methods that need a value for each sample, such as its number of labels, which moments do not contain."""
 
 
 @parametrized
 class TraceEmbedding(IncrementalProjection):
-    r"""Projection or embedding that maximizes tr(W'AW) subject to W'BW = I; the method is selected by name.
+    r"""Projection or embedding that solves an eigenproblem; the method is selected by name.
 
     The fit raises an error if a parameter is set that the method does not use. Methods based on a neighbor graph read
-    all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" have only `fit_transform`,
-    because they cannot embed new samples.
+    all rows into memory. The direct methods "usc", "le", "nsc", "mds", "isomap" and "lle" cannot embed new samples, and
+    therefore support `fit_transform` but not `transform`.
 
-    Supervised methods accept n classes or an n x L matrix of 0 and 1. A sample is unlabeled if its class is -1 or NaN,
-    or if its row contains only zeros or NaN. Unlabeled samples are embedded, but supervised terms ignore them. Samples
-    with several labels are treated as in `MESD`.
+    Supervised methods accept n classes or an n x L matrix of 0 and 1. Except for methods of the family "global", a
+    sample is unlabeled if its class is -1 or NaN, or if its row contains only zeros or NaN. Unlabeled samples are
+    embedded, but the supervised terms of the objective ignore them. Samples with several labels are treated as in
+    `MESD`.
 
     Parameters
     ----------
     method : str, default="pca"
-        Name of a method. `TraceEmbedding.methods()` lists the methods with their objectives and papers.
+        Name of the method. `TraceEmbedding.methods()` lists all methods with their objectives and papers.
     n_components : int, default=2
-        Number of dimensions.
+        Number of dimensions of the embedding.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features of any row source, and sparse rows stay sparse. Other kernels select the kernel
-        form of the method (kernel PCA, kernel CCA, ...). Neighbors are always searched in the feature space.
+        Kernel of the features. "linear" projects the features themselves, and sparse rows stay sparse. Other kernels
+        select the kernel form of the method, such as kernel PCA. Neighbors are always searched in feature space.
     label_kernel : str, Kernel, SetKernel, SequenceKernel or None, default=None
         Similarity of the outputs, for methods that support it; see `dmo.labels`. With "precomputed", y is the n x n
-        matrix. None uses "linear".
+        similarity matrix. None uses "linear".
     ridge : float or None, default=None
-        Ridge c of X'X + c I, in squared units of the features, or of the regression for new rows; at least 0. None uses
-        0.001.
+        Ridge c added to the matrix X'X, in squared units of the features, at least 0. A regression that embeds new
+        samples uses the same ridge. None uses 0.001.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
         Neighbor graph, with the options `n_neighbors`, `weight`, `bandwidth`, `tau`, `adjacency` and `metric`. By
-        default, it connects each sample to its 15 nearest Euclidean neighbors ("union"), with constant weights. The
-        methods "lfda", "sonpp", "donpp" and "onpp-r" use all other samples of the class by default.
+        default, each sample is connected to its 15 nearest neighbors in Euclidean distance, and all edges have the same
+        weight. Instead of 15 neighbors, "lfda", "self", "sonpp", "donpp" and "onpp-r" use all other samples of the
+        class.
     options : MethodOptions or None, default=None
-        Parameters that only some of the methods use.
+        Additional parameters, which only some of the methods use.
     n_landmarks : int or None, default=None
-        Number of random samples as landmarks. The similarities of a row to the landmarks by `kernel`, or its distances
-        with "euclidean", then replace its features. None uses all samples.
+        Number of landmarks, which are randomly chosen samples. The features of a sample are then replaced by its
+        similarities to the landmarks, or by its distances with kernel="euclidean". None uses all samples.
     variance : float in (0, 1] or None, default=None
         Fraction of the variance that a preceding PCA keeps, as in [He, Niyogi 2003; Kokiopoulou, Saad 2007]. Methods
-        that prefer directions of small variance, such as "olpp", need it if features are redundant. None skips the PCA.
+        that prefer directions of small variance, such as "olpp", need the PCA if features are redundant. With None,
+        there is no PCA.
     approximation : {"auto", "exact", "krylov", "nystrom", "meka", "best"}, or Exact, Krylov, ..., default="exact"
-        Exact kernel, low-rank kernel, or Krylov subspace of linear functions. "auto" is exact if the kernel fits in
-        memory.
+        Exact kernel, low-rank kernel, or Krylov subspace of linear functions. "auto" uses the exact kernel if it fits
+        in memory.
     solver : Solver or None, default=None
-        Tolerance and maximum number of iterations of the iterative eigensolver, which is used for many samples and
-        features. None uses tol=1e-7 and max_iter=300.
+        Tolerance and maximum number of iterations of the iterative eigensolver, which is used for large problems. None
+        uses tol=1e-7 and max_iter=300.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -95,15 +98,15 @@ class TraceEmbedding(IncrementalProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        Fitted function that computes coordinates of new samples. Direct methods do not have it.
+        Fitted function that computes the coordinates of new samples, which direct methods do not have.
     eigenvalues_ : ndarray of shape (n_components,)
-        Eigenvalues, in descending order.
+        Eigenvalues in descending order.
     n_components_ : int
-        Number of dimensions.
+        Number of dimensions of the fitted embedding.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples. It is missing if the fit does not compute them.
+        Coordinates of the training samples, if the fit computes them.
     n_iter_ : int
-        Number of block steps of the eigensolver.
+        Number of block iterations of the eigensolver.
 
     Notes
     -----
@@ -111,7 +114,8 @@ class TraceEmbedding(IncrementalProjection):
 
     .. math:: \max_W \; \mathrm{tr}(W' A W) \quad \text{subject to} \quad W' B W = I,
 
-    where the matrices A and B depend on the method; the catalog of embeddings lists them.
+    where the method determines the symmetric matrices A and B. The catalog of embeddings lists both matrices for each
+    method.
 
     References
     ----------
@@ -157,7 +161,7 @@ class TraceEmbedding(IncrementalProjection):
 
     @property
     def out_of_sample(self) -> bool:
-        """Whether the method can embed new rows, so that the model can be saved."""
+        """Whether the method can embed new samples, which is required to save the model."""
         return self.method not in METHODS or not METHODS[self.method].direct
 
     @staticmethod
@@ -168,8 +172,8 @@ class TraceEmbedding(IncrementalProjection):
         -------
         list of dict
             One dictionary per method with the keys name, title, family, problem (objective | constraint), parameters,
-            labels, engines, out_of_sample, mesd (whether `MESD` has the method), oracle (reference for its test) and
-            paper.
+            labels, engines, out_of_sample, mesd (whether `MESD` supports the method), oracle (the reference
+            implementation of its test) and paper.
         """
         return catalog.methods()
 
@@ -179,14 +183,12 @@ class TraceEmbedding(IncrementalProjection):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+            Samples, as a NumPy, SciPy sparse, dask or Zarr array. Each chunk must contain whole rows.
         y : array-like of shape (n, L) or (n,), default=None
             Outputs for supervised methods: labels of 0 and 1, n classes, or the outputs that the label kernel requires.
-            For global methods, unknown entries of a matrix (NaN, None, masked) are replaced by the column mean, which
-            is neutral.
+            Global methods replace entries of a matrix that are NaN, None or masked by the mean of the column.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights, for global methods, "fda" and "mmc". The other methods depend on neighbors and do not
-            support weights.
+            Sample weights, which only global methods, "fda" and "mmc" support.
 
         Returns
         -------
@@ -196,7 +198,7 @@ class TraceEmbedding(IncrementalProjection):
         Raises
         ------
         UserError
-            If a parameter is set that the method does not use, or if rows and outputs do not match.
+            If a parameter is set that the method does not use, or if X and y have different numbers of samples.
         """
         return self._fit(X, y, sample_weight)
 
@@ -227,13 +229,13 @@ class TraceEmbedding(IncrementalProjection):
         self._learn_at_most(k, lambda k: learn(entry, chosen, data, k))
 
     def _learn_at_most(self, k: int, learn: Callable[[int], None]) -> None:
-        """Fit k directions, or fewer if the classes determine fewer."""
+        """Fit k directions, or fewer if the number of classes limits the number of directions."""
         try:
             learn(k)
         except TooFewDirections as found:
             if getattr(self, "multilabel_", True):
                 raise
-            # The number of directions is at most the number of classes minus one.
+            # C classes determine at most C - 1 directions.
             learn(self._fewer("n_components", k, found.rank))
 
     @property
@@ -256,7 +258,7 @@ class TraceEmbedding(IncrementalProjection):
         self._learn_at_most(k, lambda k: self._keep(learn(k)))
 
     def _learn_global(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
-        """Fit a global method, which depends on the samples only by kernel and labels."""
+        """Fit a global method, which depends on the samples only through the kernel and the labels."""
         (view, source), labels, weights = data.only, data.Y, data.often
         if data.known is not None:
             labels = np.where(data.known, labels, data.frequency)
@@ -270,13 +272,13 @@ class TraceEmbedding(IncrementalProjection):
             self._fit_decoder(view, source, labels, weights)
 
     def _learn_rows(self, entry: CatalogEntry, chosen: Options, data: Data, k: int) -> None:
-        """Fit a method that needs the rows, for neighbor graphs or for the scatter of classes."""
+        """Fit a method that needs the rows for a neighbor graph or for the scatter of classes."""
         (view, source), Y, weights, carried = data.only, data.Y, data.often, None
         if entry.labels:
             carried = Y[:, Y.any(axis=0)] if weights is None else weights[:, None] * Y[:, Y.any(axis=0)]
 
         def problem_of(rows: Any) -> tuple[TraceProblem, np.ndarray | None]:
-            """Return the problem and the indices of its samples, or None for all samples."""
+            """Return the eigenproblem and the indices of its samples, or None instead of indices for all samples."""
             samples, index = TraceSamples(rows.shape[0], rows, carried, center=entry.center), None
             if entry.family == "supervised":
                 samples, index = samples.labeled()
@@ -301,7 +303,7 @@ class TraceEmbedding(IncrementalProjection):
 
     @property
     def _decodes(self) -> bool:
-        """Whether the method is supervised and can predict the outputs of new rows."""
+        """Whether the method is supervised and can predict the outputs of new samples."""
         entry = METHODS.get(self.method)
         return entry is not None and entry.labels and not entry.direct and self.label_kernel in (None, "linear")
 
@@ -312,22 +314,22 @@ class TraceEmbedding(IncrementalProjection):
         self.n_iter_ = 1
 
     def transform(self, X: Inputs) -> np.ndarray:
-        """Compute the coordinates of samples, by blocks of rows.
+        """Compute the coordinates of samples, one block of rows at a time.
 
         Parameters
         ----------
         X : rows of shape (m, d)
-            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+            Samples, as a NumPy, SciPy sparse, dask or Zarr array. Each chunk must contain whole rows.
 
         Returns
         -------
         ndarray of shape (m, n_components_)
-            Coordinates.
+            Coordinates of the samples.
 
         Raises
         ------
         UserError
-            If the method is direct, because it embeds only the samples of `fit`.
+            If the method is direct, because direct methods embed only the training samples.
         """
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")

@@ -1,4 +1,4 @@
-"""Solvers of trace problems: on samples, on rows in memory, from moments, and by products with the kernel."""
+"""Solvers of trace problems, on samples, on rows in memory, from moments, and by products with the kernel matrix."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from dmo.linalg.tiles import home_of, tiles_of
 from dmo.methods.quadratic_forms import QuadraticForm, TraceProblem
 
 DENSE = 1500
-"""Maximum number of samples for solving a direct problem as a dense matrix."""
+"""Maximum number of samples for which a direct problem is solved as a dense matrix."""
 RESTARTS = 100
-"""Maximum number of restarts of plain Lanczos for a sparse direct problem."""
+"""Maximum number of Lanczos restarts for a sparse direct problem, before another method is used."""
 FACTORED = 20000
-"""Maximum number of samples for shift-and-invert if Lanczos fails; larger problems use LOBPCG."""
+"""Maximum number of samples for shift-and-invert if Lanczos fails. Larger problems use LOBPCG."""
 
 
 def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
-    """Find the k algebraically largest solutions of A z = lambda B z with Z'BZ = I and a positive diagonal B."""
-    # Problems of up to `DENSE` samples are dense, larger ones use Lanczos. Sparse negative semidefinite forms whose
-    # eigenvalues are too clustered for Lanczos use shift-and-invert up to `FACTORED` samples, and LOBPCG with an
-    # incomplete factorization above. A ConvergenceWarning reports solutions of a sparse form that have not converged.
+    """Find the k largest solutions of A z = lambda B z with Z'BZ = I, for a positive diagonal matrix B."""
+    # Problems of up to `DENSE` samples use dense matrices, and larger problems use Lanczos. If the eigenvalues of a
+    # sparse negative semidefinite form are too clustered for Lanczos, shift-and-invert is used for up to `FACTORED`
+    # samples. More samples use LOBPCG with an incomplete factorization. A ConvergenceWarning reports solutions of a
+    # sparse form that have not converged.
     A, constant = problem.A, problem.constant
     weights = None if problem.B is None else problem.B.diagonal
     check_rank(A.n - constant, k)
@@ -66,7 +67,7 @@ def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinit
 
 
 def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
-    """Rotate vectors whose span contains the constant 1 so that one of them is the constant, and drop this one."""
+    """Rotate vectors whose span contains the constant vector so that one of them is constant, and drop this vector."""
     inner = found.vectors.T @ weights
     Q = scipy.linalg.null_space(inner[None, :] / np.linalg.norm(inner))
     values, turn = np.linalg.eigh(Q.T @ (found.values[:, None] * Q))
@@ -74,7 +75,7 @@ def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
 
 
 def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePairs:
-    """Compute the smallest eigenpairs of the semidefinite L = -diag(weights)^-1/2 A diag(weights)^-1/2."""
+    """Compute the smallest eigenpairs of the positive semidefinite matrix -diag(weights)^-1/2 A diag(weights)^-1/2."""
     half = np.ones(A.n) if weights is None else 1 / np.sqrt(weights)
     scaled = A.weighted(half)
     assert scaled.sparse is not None
@@ -99,11 +100,11 @@ def _sparse(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TracePa
 
 
 Smallest = tuple[np.ndarray, np.ndarray]
-"""Smallest eigenvalues of a matrix and their eigenvectors."""
+"""Smallest eigenvalues of a matrix, and their eigenvectors."""
 
 
 def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest | None:
-    """Use Lanczos on 2 I - L / typical, which is fast for well-separated eigenvalues; return None if it fails."""
+    """Apply Lanczos to 2 I - L / typical, which is fast for well-separated eigenvalues; return None if it fails."""
     n = L.shape[0]
     shifted = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda v: 2 * v - L @ v / typical, dtype=np.float64)
     size = min(n - 1, max(60, 3 * count))
@@ -117,20 +118,20 @@ def _spread_out(L: csr_array, count: int, typical: float, rng: np.random.Generat
 
 
 def _inverted(L: csr_array, count: int, typical: float, rng: np.random.Generator) -> Smallest:
-    """Use Lanczos on (L + c I)^-1 with a sparse factorization."""
+    """Apply Lanczos to (L + c I)^-1, which requires a sparse factorization."""
     start = rng.standard_normal(L.shape[0])
     return scipy.sparse.linalg.eigsh(scipy.sparse.csc_array(L), count, sigma=-1e-6 * typical, which="LM", v0=start)
 
 
 def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Generator, half: np.ndarray) -> Smallest:
-    """Use LOBPCG with an incomplete factorization, starting from the constant and random vectors."""
+    """Apply LOBPCG with an incomplete factorization, starting from the constant vector and random vectors."""
     n = L.shape[0]
     shifted = scipy.sparse.csc_matrix(L + 1e-2 * typical * scipy.sparse.eye_array(n))
     factor = scipy.sparse.linalg.spilu(shifted, drop_tol=1e-2, fill_factor=4)
     inverse = scipy.sparse.linalg.LinearOperator((n, n), matvec=factor.solve, matmat=factor.solve, dtype=np.float64)
     guess = np.column_stack([1 / half, rng.standard_normal((n, count + 4))])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # `_sparse` warns about the vectors that are returned.
+        warnings.simplefilter("ignore", UserWarning)  # The caller warns if residuals are large.
         return scipy.sparse.linalg.lobpcg(L, guess, None, inverse, tol=1e-7 * typical, largest=False, maxiter=500)
 
 
@@ -146,32 +147,32 @@ def _lanczos(A: QuadraticForm, count: int, weights: np.ndarray | None) -> TraceP
 
 @dataclass(frozen=True)
 class EmbeddingFit:
-    """Solution of an embedding problem."""
+    """Eigenvalues and coefficients of a fitted embedding."""
 
-    values: np.ndarray  # (k,): eigenvalues, descending
-    coefficients: np.ndarray  # (d, k): coefficients of new rows, on features or kernel columns
-    steps: int = 0  # steps of the eigensolver, or 0 for small dense problems
-    converged: bool = True  # whether all pairs have converged
-    residual: float = 0.0  # largest residual of the pairs
+    values: np.ndarray  # eigenvalues of the k components, in descending order
+    coefficients: np.ndarray  # coefficients of features or kernel columns for new samples, of shape (d, k)
+    steps: int = 0  # steps of the eigensolver, or 0 for dense problems
+    converged: bool = True
+    residual: float = 0.0  # largest residual of the eigenpairs
 
     def unscaled(self) -> EmbeddingFit:
-        """Divide the coordinates of a scaled problem by the square roots of their eigenvalues."""
+        """Divide each coordinate of a scaled problem by the square root of its eigenvalue."""
         return replace(self, coefficients=self.coefficients / np.sqrt(np.maximum(self.values, np.finfo(float).tiny)))
 
 
 @dataclass(frozen=True)
 class LinearFit(EmbeddingFit):
-    """Linear embedding f(x) = x W + offset of new rows, where W are the coefficients."""
+    """Linear embedding f(x) = x W + offset of new samples x, where W contains the coefficients."""
 
-    offset: np.ndarray = field(kw_only=True)  # (k,): constant added to all rows
+    offset: np.ndarray = field(kw_only=True)  # constant added to the k coordinates of all samples
 
 
 def solve_projected(
     problem: TraceProblem, X: Any, k: int, variance: float | None = None, weights: np.ndarray | None = None
 ) -> LinearFit:
-    """Find the k algebraically largest solutions for weighted rows in memory, within the row space if d > n.
+    """Find the k largest solutions for weighted rows in memory, of shape (n, d).
 
-    X (n, d); weights (n,)
+    If d > n, the solutions are computed within the row space.
     """
     n, d = X.shape
     mean = back = None
@@ -199,7 +200,7 @@ def solve_projected(
 
 
 def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
-    """Compute the rank of A = X'T core T'X relative to the size of its terms, which may cancel."""
+    """Compute the rank of A = X'T core T'X, relative to the size of the summed terms, which may cancel each other."""
     inner = np.asarray(X.T @ form.factor)
     core = 1.0 if form.core is None else float(np.linalg.norm(form.core, 2))
     values = np.abs(scipy.linalg.eigvalsh(A, check_finite=False))
@@ -214,16 +215,16 @@ def _positive(found: TracePairs) -> TracePairs:
 
 
 def directions(spectrum: np.ndarray, variance: float) -> int:
-    """Return how many of the variances `spectrum` (descending) are needed for a fraction `variance` of their sum."""
+    """Count how many of the descending variances `spectrum` are needed for a fraction `variance` of their sum."""
     return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
 
 
 def _principal(
     X: Any, mean: np.ndarray | None, variance: float, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Project weighted rows (minus `mean`) on their first principal axes.
+    """Project weighted rows X, minus `mean`, on their first principal axes.
 
-    X (n, d); weights (n,) -> F (n, r); V (d, r) with F = X V
+    Returns the projections F, of shape (n, r), and the axes V, of shape (d, r).
     """
     n, d = X.shape
     inner = None
@@ -237,7 +238,7 @@ def _principal(
 
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """Factor rows X (minus `mean`) = F V' by the n x n Gram matrix; V (d x r) has orthonormal columns."""
+    """Factor the rows X, minus `mean`, into F V' by the n x n Gram matrix; V has orthonormal columns."""
     G = dense(X @ X.T)
     if mean is not None:
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
@@ -251,7 +252,7 @@ def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
 
 
 def row_factor(X: Any, center: bool) -> np.ndarray:
-    """Compute F (n x r, r <= min(n, d)) with F F' = X X' for dense or CSR rows X (n x d), centered if `center`."""
+    """Compute a factor F with at most min(n, d) columns and F F' = X X'; X is centered first if `center` is True."""
     mean = np.asarray(X.mean(axis=0), np.float64).ravel() if center else None
     if X.shape[1] > X.shape[0]:
         return _row_space(X, mean)[0]
@@ -260,14 +261,12 @@ def row_factor(X: Any, center: bool) -> np.ndarray:
 
 
 DIRECT_ROWS = 8192
-"""Maximum number of rows for factorizing a kernel, in any storage."""
+"""Maximum number of rows for which a kernel is factorized regardless of its storage."""
 
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
-    """Solve a problem from moments of groups ROWS (F, n x r), LABELS (T, n x q) and, for a diagonal S, WEIGHTED."""
-    # `weights` are the sample weights with which the moments were collected.
-    #
-    # Raises ValueError if the problem has fewer than k directions.
+    """Solve a problem from the moments of rows F (n x r), labels T (n x q) and, for a diagonal form, weighted rows."""
+    # The moments were collected with the sample weights `weights`. Too few directions raise UserError.
     slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
     G = gram[slices[ROWS], slices[ROWS]]
@@ -286,13 +285,13 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.nda
         A = A + _weighted(total, moments, problem.center)
     B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
-    if form.diagonal is None:  # A is semidefinite: smaller eigenvalues are floating-point error.
+    if form.diagonal is None:  # A is semidefinite, so eigenvalues below the cutoff are floating-point error.
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
 
 def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
-    """Compute X'diag(d)X of the (centered) rows, where d has the sum `total`."""
+    """Compute X'diag(d)X of the rows X, centered if `center` is True, for a diagonal d with the sum `total`."""
     slices = moments.slices()
     whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
     if not center:
@@ -303,13 +302,13 @@ def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
 
 
 def _regress_moments(problem: TraceProblem, G: np.ndarray, N: np.ndarray, T: np.ndarray, k: int) -> EmbeddingFit:
-    """Compute eigenvectors Z of S = b F F' + T T' by the Gram matrix of [sqrt(b) F, T], and regress them on F."""
+    """Compute eigenvectors Z of S = b F F' + T T' from the Gram matrix of [sqrt(b) F, T], and regress Z on F."""
     b = np.sqrt(problem.A.kernel)
     inner = np.block([[b * b * G, b * N], [b * N.T, T]]) if b else T
     cross = np.hstack([b * G, N]) if b else N
     found = solve_trace(inner, None, min(k, len(inner)))
     check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
-    right = cross @ (found.vectors / np.sqrt(found.values))  # F'Z
+    right = cross @ (found.vectors / np.sqrt(found.values))
     if problem.ridge:
         W = positive_solve(G, problem.ridge, right)
     else:
@@ -329,10 +328,10 @@ def fit_operator(
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> EmbeddingFit:
-    """Solve a problem by products and solves with the n x n kernel K; the caller centers K if needed."""
-    # If S is T T', one product or solve with T leads to a q x q eigenproblem; otherwise block Krylov is used. With a
-    # ridge of 0, the kernel must have full rank, except for the mean removed by centering. Raises ValueError if it has
-    # not, or if the problem has fewer than k directions.
+    """Solve a problem by products with the n x n kernel matrix K and by solves; the caller centers K if needed."""
+    # If the form is T T', a single product or solve with T leads to a q x q eigenproblem. Other forms need block Krylov
+    # iteration. With a ridge of 0, the kernel must have full rank, except for the mean if it is centered. Otherwise, or
+    # if the problem has fewer than k directions, the function raises UserError.
     search = Search(K, k, tol, max_steps, random_state)
     if problem.direct or problem.B is not None:
         problem = replace(problem, A=problem.A.absorbed())
@@ -352,13 +351,13 @@ def fit_operator(
 
 
 def applied(form: QuadraticForm, product: LinearMap) -> LinearMap:
-    """Return the map B -> S B. `product` is B -> K B, in float64 for a pencil, which amplifies rounding."""
+    """Return the map B -> S B of a form S; `product` computes K B, in float64 for generalized eigenproblems."""
     return lambda B: form.apply(B, product)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Parameters of the eigenvector search for a kernel K."""
+    """Parameters of an eigenvector search for problems with a kernel matrix K."""
 
     K: Operator
     k: int
@@ -367,14 +366,14 @@ class Search:
     random_state: int | None
 
     def start(self, factor: np.ndarray | None) -> np.ndarray:
-        """Return directions of the labels, and random directions smoothed by K; neither has a mean if K has none."""
+        """Return start directions: the labels, and random directions smoothed by K, which are centered if K is."""
         n = self.K.n
         known = np.zeros((n, 0)) if factor is None else orthonormalize(factor)[:, : 2 * self.k]
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
     def eigen(self, apply: LinearMap, form: QuadraticForm, inner: LinearMap | None = None) -> Eigenpairs:
-        """Compute eigenpairs of a map made of the kernel and a form, on the workers of its tiles if possible."""
+        """Compute eigenpairs of a map that combines the kernel and a form, on the workers with tiles if possible."""
         if inner is None:
             check_rank(self.K.n, self.k)
         start = self.start(form.factor)
@@ -389,12 +388,12 @@ class Search:
 
 
 def _is_factored(form: QuadraticForm) -> bool:
-    """Return whether the form is T T' only."""
     return form.is_factor and form.core is None
 
 
 def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
-    """Solve S = T T' by the q x q matrix T'K T, or T'H T / w if B = w I, with H = K (K + c I)^-1 and ridge w c."""
+    """Solve a problem with the form T T' as a q x q eigenproblem of T'K T or, with a constraint, of T'H T / w."""
+    # The constraint B = w I with ridge w c leads to the smoother H = K (K + c I)^-1.
     T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
     assert T is not None
     if problem.B is None:
@@ -409,12 +408,13 @@ def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
 
 
 def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
-    """Solve H S t = lambda t, self-adjoint in t'S t; alpha = (K + c I)^-1 S t / lambda, alpha'(K^2 + c K)alpha = 1."""
+    """Solve H S t = lambda t for the smoother H and the form S, which also defines the inner product."""
+    # The coefficients are (K + c I)^-1 S t / lambda, scaled to alpha'(K^2 + c K)alpha = 1.
     assert problem.B is not None
     weight = problem.B.identity
     ridge = problem.ridge / weight
     K, S = search.K, applied(problem.A, search.K.product)
-    solves = bool(ridge) or problem.A.factor is not None  # otherwise K^-1 S = b I
+    solves = bool(ridge) or problem.A.factor is not None  # Otherwise K^-1 S = b I, so that no solve is needed.
     invert = Inverse(K, ridge, search.k) if solves else None
     if invert is not None and ridge:
         pairs = search.eigen(lambda B: B - ridge * invert(B), problem.A, S)
@@ -427,7 +427,7 @@ def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
 
 
 def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
-    """Compute eigenvectors Z of S, and alpha = (K + c I)^-1 Z."""
+    """Compute eigenvectors Z of the form, and their regression coefficients (K + c I)^-1 Z on the kernel."""
     form = problem.A
     if _is_factored(form):
         T = form.factor
@@ -438,7 +438,7 @@ def _regress(problem: TraceProblem, search: Search) -> EmbeddingFit:
         pairs = Eigenpairs(found.values, Z, residuals, [], True)
     else:
         pairs = search.eigen(applied(form, lambda B: search.K @ B), form)
-    if form.factor is None and not problem.ridge:  # Kernel PCA: K Z = Z values / b needs no solve.
+    if form.factor is None and not problem.ridge:  # Kernel PCA needs no solve, because K Z is a multiple of Z.
         return _dual(problem, pairs, pairs.vectors * (form.kernel / pairs.values))
     return _dual(problem, pairs, inverse(search.K, problem.ridge, pairs.vectors))
 
@@ -451,16 +451,17 @@ def _dual(problem: TraceProblem, pairs: Eigenpairs, alpha: np.ndarray) -> Embedd
 
 
 def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
-    """Compute (K + c I)^-1 B, or K^-1 B of a full-rank kernel if c = 0."""
+    """Compute (K + c I)^-1 B, or K^-1 B for a kernel of full rank if the ridge c is 0."""
     return Inverse(K, ridge, B.shape[1])(B)
 
 
 class Inverse:
-    """Map B -> (K + c I)^-1 B, prepared once; `columns`, the right-hand sides per call, determines the method."""
+    """Solver that computes (K + c I)^-1 B for several B; the number of columns of B determines the method."""
 
-    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs about n / (6 k)
-    # products. They are also used for kernels in tiles, because a factor would need 8 n^2 bytes in the client process.
-    # If they do not converge, Cholesky is used. For c = 0, see `FullRank`.
+    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs as much as about n
+    # / (6 k) products with k columns. Kernels in tiles use conjugate gradients as well, because a Cholesky factor would
+    # need 8 n^2 bytes in the client process. If conjugate gradients do not converge, Cholesky is used. `FullRank`
+    # solves systems with c = 0.
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
@@ -484,16 +485,16 @@ class Inverse:
 
 
 class FullRank:
-    """Map B -> K^-1 B by a dense float64 Cholesky factorization, which needs 8 n^2 bytes; K may be centered.
+    """Solver that computes K^-1 B by a dense float64 Cholesky factorization, which needs 8 n^2 bytes.
 
-    Raises ValueError if K does not have full rank in float64, because the inverse would amplify noise.
+    It raises UserError if K does not have full rank in float64. K may be centered.
     """
 
     def __init__(self, K: Operator):
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
         if K.null is not None:
-            # Centering removes one direction; give it the mean eigenvalue.
+            # Centering removes the constant direction. Give it the mean eigenvalue, so that the matrix is invertible.
             matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)
         norm = float(np.abs(matrix).sum(axis=0).max())
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)

@@ -1,8 +1,8 @@
-"""2PKNN: annotation from neighborhoods that contain some of the nearest samples of every label.
+"""2PKNN: label prediction from neighborhoods that contain the nearest samples of every label.
 
-First pass: for each label l, select the k training samples with label l that are nearest to x. T is the union over l,
-in which rare labels are as well represented as frequent ones. Second pass: average the labels of T, weighted by
-distance,
+The first pass selects, for each label, the k training samples with this label that are nearest to the query x. In the
+union T of these samples, rare labels are as well represented as frequent labels. The second pass averages the labels of
+the samples in T, weighted by their distances d(x, i),
 
     score_l(x) = sum_{i in T} w_i y_il / sum_{i in T} w_i,   w_i = exp(-omega d(x, i)).
 
@@ -26,10 +26,7 @@ from dmo.parameters import parametrized
 
 
 def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: float) -> np.ndarray:
-    """Compute label scores of samples from their distances to the training samples.
-
-    distances (m, n); Y (n, L) -> (m, L)
-    """
+    """Compute label scores of m samples from their distances (m x n) to the training samples with labels Y."""
     near = np.zeros(distances.shape, bool)
     for column in Y.T:
         members = np.flatnonzero(column)
@@ -40,42 +37,44 @@ def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: flo
             near[:, members] = True
     exponent = np.where(near & np.isfinite(distances), -sharpness * distances, -np.inf)
     most = exponent.max(axis=1, keepdims=True)
-    weight = np.exp(exponent - np.where(np.isfinite(most), most, 0.0))  # Weight 1 for the nearest avoids underflow.
+    # Give the nearest sample the weight 1, so that the weights do not all underflow to 0.
+    weight = np.exp(exponent - np.where(np.isfinite(most), most, 0.0))
     total = weight.sum(axis=1, keepdims=True)
     return (weight @ Y.astype(weight.dtype)) / np.where(total > 0, total, 1.0)
 
 
 @parametrized
 class TwoPassKNN(DistanceAnnotator):
-    """Two-pass nearest neighbors (2PKNN): distance-weighted labels of the nearest training samples of each label.
+    """Two-pass nearest neighbors (2PKNN): label prediction from the nearest training samples of each label.
 
-    Rare labels have as many neighbors as frequent labels, which increases their recall.
+    Every label has the same number of neighbors, which increases the recall of rare labels.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=4
-        Number of neighbors for each label.
+        Number of neighbors of a sample for each label.
     sharpness : float, default=40.0
-        Parameter omega of the weights exp(-omega sum_v w_v d_v), at least 0.
+        Parameter omega of the neighbor weights exp(-omega sum_v w_v d_v), at least 0. Larger values emphasize the
+        nearest neighbors.
     weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        View weights w_v, scaled to sum 1. None means equal weights. "tagprop" and "alignment" learn them; see
-        `MultiViewRidge`.
+        Weight w_v of each view, scaled to sum 1. With None, all views have the same weight. "tagprop" and "alignment"
+        learn the weights from the labels, as in `MultiViewRidge`.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Rule that turns scores into decisions, learned from leave-one-out scores of the training samples.
+        Rule that turns scores into label predictions. It is learned from leave-one-out scores of the training samples.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     view_weights_ : dict of str to float
-        View weights w_v.
+        Weight w_v of each view.
     labels_ : ndarray of shape (n, L), uint8
         Labels of the training samples.
     rule_ : ScoreRule
-        Rule that maps raw scores to the scores that rank labels.
+        Rule that maps raw scores to the scores by which labels are ranked.
     classes_ : ndarray of shape (L,)
-        Class labels, or label names.
+        Class labels or label names.
 
     References
     ----------

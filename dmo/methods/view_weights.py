@@ -1,20 +1,20 @@
-"""Weights of views: given, equal, learned by alignment or from distances, or per target; and the product kernel.
+"""View weights that are given, equal, or learned from the labels for all targets or for each target.
 
-Centered alignment chooses view weights so that the weighted sum of kernels has the direction closest to the label
-kernel. With kernels A_v and the label kernel T = Y Y', both centered by H, w >= 0 maximizes the cosine <sum_v w_v
-HA_vH, HTH>. Up to its scale, w minimizes w'M w - 2 w'a with M_uv = <HA_uH, HA_vH> and a_v = <HA_vH, HTH>, a nonnegative
-least squares problem. Here A_v = -d_v, the negative distances, because a product kernel depends on sum_v w_v d_v.
+Centered alignment chooses view weights w >= 0 for which the weighted sum of kernels is most similar to the label kernel
+T = Y Y'. With the kernel A_v of view v and the centering matrix H, w maximizes the cosine <sum_v w_v HA_vH, HTH>. Up to
+its scale, w solves the nonnegative least squares problem min w'M w - 2 w'a with M_uv = <HA_uH, HA_vH> and a_v =
+<HA_vH, HTH>. Here A_v = -d_v contains negative distances, because a product kernel depends on sum_v w_v d_v.
 
 Source: Cortes, Mohri, Rostamizadeh 2012, proposition 9 (alignf).
 
-Weights per target use kernels sum_v w_lv K_v with one ridge c_l per target. Candidates w are drawn at random, and one
-eigendecomposition scores each of them for all targets. Generalized cross-validation selects the ridge, and the squared
-leave-one-out error, which has a closed form, selects the candidate. Moments of factor rows contain no single rows, so
-generalized cross-validation selects both. (la Tour, Eickenberg, Nunez-Elizalde, Gallant 2022, NeuroImage 264, draw
-candidates in the same way and score them by cross-validation folds.) Only a few candidates are drawn. Later candidates
-change the best weights of one target to increase its likelihood as a Gaussian process. With P = (K + c I)^-1 and a = P
-y, w_v is multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P). This factor is 1 at a stationary point (Zhou,
-Hu, Zhou, Lange 2019, equation 5, uses the power 1/2).
+Weights per target use a kernel sum_v w_lv K_v and a ridge c_l for each target l. Candidate weights are drawn at random,
+and one eigendecomposition per candidate evaluates it for all targets. Generalized cross-validation selects the ridge,
+and the squared leave-one-out error, which has a closed form, selects the candidate. Moments of factor rows do not
+contain single rows, so generalized cross-validation then selects both. (la Tour, Eickenberg, Nunez-Elizalde, Gallant
+2022, NeuroImage 264, evaluate such candidates by cross-validation.) After a few random candidates, others change the
+best weights of one target to increase its likelihood as a Gaussian process. With P = (K + c I)^-1 and a = P y, w_v is
+multiplied by a power of (a'K_v a / tr P K_v) / (a'a / tr P). This factor is 1 at a stationary point (Zhou, Hu, Zhou,
+Lange 2019, equation 5, uses the power 1/2).
 """
 
 from __future__ import annotations
@@ -41,17 +41,15 @@ from dmo.methods.tagprop import NEIGHBORS, Neighborhoods, fit_tagprop
 
 
 def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -> np.ndarray:
-    """Compute the weights of views from blocks of their distances, in one pass.
-
-    blocks (V, rows, n); Y (n, L) -> (V,)
-    """
+    """Learn view weights by centered alignment, in one pass over blocks of distances (V x rows x n)."""
     n = len(Y)
     centered = (Y - Y.mean(axis=0)).astype(np.float32)
     products: np.ndarray = np.zeros(())
     with_labels: np.ndarray = np.zeros(())
     parts = []
     for where, d in blocks:
-        a = 1.0 - np.asarray(d, np.float32)  # Subtract the mean before squaring to preserve float32 precision.
+        # Subtract the mean distance of 1, because centering the larger values later would lose precision in float32.
+        a = 1.0 - np.asarray(d, np.float32)
         flat = a.reshape(len(a), -1)
         products = products + (flat @ flat.T).astype(np.float64)
         with_labels = with_labels + np.array([np.vdot(centered[where], part @ centered) for part in a], np.float64)
@@ -61,7 +59,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     M = products - 2 / n * sums @ sums.T + np.outer(total, total) / n**2
     scale = np.sqrt(np.maximum(np.diagonal(M), np.finfo(float).tiny))
     M, a = M / np.outer(scale, scale), with_labels / scale
-    # Add a small ridge, because views may be duplicates of each other.
+    # Add a small ridge, because M is singular if two views are identical.
     root = scipy.linalg.cholesky(M + 1e-8 * np.eye(len(M)))
     found, _ = scipy.optimize.nnls(root, scipy.linalg.solve_triangular(root, a, trans="T"))
     weights = found / scale
@@ -70,27 +68,27 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
 
 
 PER_TARGET = "per-target"
-"""Option for separate kernel weights of each label or target of a ridge regression."""
+"""Option of ridge regression that learns separate kernel weights for each label or target."""
 SEARCHED = 1500
-"""Maximum number of samples for the search of these weights, or of columns of moments."""
-_DRAWN, _MOVED, _MOST = 20, 20, 160  # drawn candidates; then moved candidates per view, and their maximum number
-_CONCENTRATIONS = (0.1, 1.0)  # concentrations of the Dirichlet draws, used alternately
-_RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # ridges relative to the mean diagonal entry of the kernel
-_ROUNDING = 1e-5  # rounding error of moments relative to the column lengths
-_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01  # power of a move; its random noise; restart value of views of weight 0
+"""Maximum number of samples, or of columns of moments, from which weights per target are learned."""
+# A search tries `_DRAWN` random candidates, and then `_MOVED` changed candidates per view, at most `_MOST` of them.
+_DRAWN, _MOVED, _MOST = 20, 20, 160
+_CONCENTRATIONS = (0.1, 1.0)  # Concentrations of the Dirichlet distributions, used alternately to draw weights.
+_RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # candidate ridges, relative to the mean diagonal entry of the kernel
+_ROUNDING = 1e-5  # floating-point error of moments relative to the column lengths
+# A changed candidate multiplies the best weights by powers of factors with log-normal noise. A small constant that is
+# added to the weights allows weights of 0 to grow.
+_POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01
 
 
 @dataclass
 class _TargetSearch:
-    """Best weights and ridge of every target so far, for kernels with mean diagonal 1.
-
-    weights (L, V)
-    """
+    """Best weights and ridge found so far for each target, with kernels scaled to mean diagonal 1."""
 
     weights: np.ndarray
-    ridges: np.ndarray  # (L,)
-    errors: np.ndarray  # (L,): squared leave-one-out errors
-    scale: np.ndarray  # (V,): factors by which the kernels have been divided
+    ridges: np.ndarray  # best ridge of each target
+    errors: np.ndarray  # squared leave-one-out error of each target
+    scale: np.ndarray  # factor by which the kernel of each view has been divided
 
     @classmethod
     def _begun(cls, n_labels: int, scale: np.ndarray, *given: Any) -> Self:
@@ -98,15 +96,15 @@ class _TargetSearch:
 
     @property
     def moving(self) -> np.ndarray:
-        """Indices of the targets that are not all zero."""
+        """Indices of the targets that are not all zero and therefore need a search."""
         raise NotImplementedError
 
     def score(self, w: np.ndarray) -> None:
-        """Evaluate a candidate, and keep it for the targets that it improves."""
+        """Evaluate candidate weights, and store them for the targets whose error they reduce."""
         raise NotImplementedError
 
     def moved(self, target: int) -> np.ndarray:
-        """Propose a candidate near the weights of a target with a larger likelihood."""
+        """Propose weights close to the best weights of a target that increase its likelihood."""
         raise NotImplementedError
 
     def _keep(self, w: np.ndarray, ridges: np.ndarray, errors: np.ndarray) -> None:
@@ -116,18 +114,15 @@ class _TargetSearch:
 
 @dataclass
 class KernelSearch(_TargetSearch):
-    """Search with kernels (V, n, n) by leave-one-out errors; Y (n, L) is centered like the kernels if `center`."""
+    """Search by leave-one-out errors, with kernel matrices of shape (V, n, n) and targets Y of shape (n, L)."""
 
     kernels: np.ndarray
     Y: np.ndarray
-    center: bool  # whether the regression has an intercept
+    center: bool  # whether the kernels and targets are centered, as in a regression with an intercept
 
     @classmethod
     def of(cls, kernels: np.ndarray, Y: np.ndarray, center: bool) -> Self:
-        """Scale the kernels and start a search.
-
-        kernels (V, n, n); Y (n, L)
-        """
+        """Scale the kernels to mean diagonal 1 and start a search."""
         scale = _positive(np.array([np.trace(K) / len(Y) for K in kernels]))
         return cls._begun(Y.shape[1], scale, kernels / scale[:, None, None], Y, center)
 
@@ -140,7 +135,8 @@ class KernelSearch(_TargetSearch):
         spectrum = Spectrum(Dense(np.tensordot(w, self.kernels, 1)))
         values, vectors = spectrum.values.clip(min=0.0), spectrum.vectors
         c = max(float(values.mean()), np.finfo(float).tiny) * _RATIOS
-        left = c[:, None] / (values + c[:, None])  # (R, n): residual fractions in the coordinates of the eigenvectors
+        # For each candidate ridge, `left` contains the ratios of residuals to targets along the eigenvectors.
+        left = c[:, None] / (values + c[:, None])
         Z = vectors.T @ self.Y
         best = (left**2 @ Z**2 / (left.sum(axis=1) - mean)[:, None] ** 2).argmin(axis=0)
         rows = left @ np.square(vectors).T - mean / n
@@ -157,21 +153,22 @@ class KernelSearch(_TargetSearch):
 
 @dataclass
 class MomentSearch(_TargetSearch):
-    """Search with moments of factor rows F_v by generalized cross-validation, without reading rows again."""
+    """Search with moments of factor rows F_v by generalized cross-validation, without another pass over the rows."""
 
-    # With column weights D^2, K = F D^2 F' has the eigenvalues s of D F'F D = U s U', and zeros. With z = U'D F'y, the
-    # residual of y is y'y - sum z^2 (1 + c / (s + c)) / (s + c), and D F'P F D = I - c (D F'F D + c I)^-1.
+    # With the diagonal matrix D^2 of the column weights, the nonzero eigenvalues of K = F D^2 F' are those of
+    # D F'F D = U s U'. With z = U'D F'y, a target y has the squared residual y'y - sum z^2 (1 + c / (s + c)) / (s + c).
+    # The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
 
-    gram: np.ndarray  # (R, R): F'F of all views, scaled
-    products: np.ndarray  # (R, L): F'Y
-    squares: np.ndarray  # (L,): y'y
-    view: np.ndarray  # (R,): index of the view of each column
+    gram: np.ndarray  # product F'F of the scaled factor rows of all views
+    products: np.ndarray  # product F'Y of factor rows and targets
+    squares: np.ndarray  # squared norm y'y of each target
+    view: np.ndarray  # index of the view of each of the R columns
     n: float
     center: bool
 
     @classmethod
     def of(cls, moments: Moments, center: bool) -> Self:
-        """Center and scale moments, and start a search; above `SEARCHED` columns, use the largest principal axes."""
+        """Center and scale moments, and start a search with the largest principal axes if there are many columns."""
         views, labels = [name for name in moments.widths if name != LABELS], moments.slices()[LABELS]
         system = MomentSystem.of(moments, dict.fromkeys(views, 1.0), center)
         wide, gram = system.rows, system.gram
@@ -204,8 +201,8 @@ class MomentSearch(_TargetSearch):
         c = max(float(values.sum() / self.n), np.finfo(float).tiny) * _RATIOS
         shifted = values + c[:, None]
         squares = (vectors.T @ (d * self.products[used])) ** 2
-        # Residuals below the rounding error of float32 products are meaningless; they would win if few degrees are
-        # free.
+        # Residuals below the floating-point error of float32 products are meaningless. Without this bound, they would
+        # win if there are few degrees of freedom.
         residuals = self.squares - (1 + c[:, None] / shifted) / shifted @ squares
         residuals = np.maximum(residuals, _ROUNDING * self.squares)
         free = self.n - (values / shifted).sum(axis=1) - (1.0 if self.center else 0.0)
@@ -219,8 +216,9 @@ class MomentSearch(_TargetSearch):
         inverse = np.linalg.inv(self.gram * d[:, None] * d + c * np.eye(len(d)))
         h = d * (inverse @ (d * y))
         image = self.gram @ h
-        of_rows, of_views = self.n - len(d) + c * np.trace(inverse), 1 - c * inverse.diagonal()  # c tr P; w_v tr P K_v
-        length = np.maximum(self.squares[target] - 2 * (y @ h) + h @ image, 0.0)  # c^2 a'a
+        # The next variables are c tr P, w_v tr P K_v and c^2 a'a in the notation of the module docstring.
+        of_rows, of_views = self.n - len(d) + c * np.trace(inverse), 1 - c * inverse.diagonal()
+        length = np.maximum(self.squares[target] - 2 * (y @ h) + h @ image, 0.0)
         grows = np.bincount(self.view, (y - image) ** 2, count) * of_rows / c
         grows /= np.maximum(np.bincount(self.view, of_views, count) / w * length, np.finfo(float).tiny)
         return np.asarray(w * np.clip(grows, 1e-3, 1e3) ** _POWER)
@@ -231,10 +229,7 @@ def _positive(scale: np.ndarray) -> np.ndarray:
 
 
 def target_weights(found: KernelSearch | MomentSearch, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Search kernel weights of the views and a ridge for every target.
-
-    -> weights (L, V) with sum 1; ridges (L,)
-    """
+    """Search for view weights with sum 1 (L x V) and a ridge for each of L targets."""
     count, rng = len(found.scale), np.random.default_rng(random_state)
     for w in [np.full(count, 1 / count), *np.eye(count)] if count > 1 else np.ones((1, 1)):
         found.score(w)
@@ -252,16 +247,16 @@ def target_weights(found: KernelSearch | MomentSearch, random_state: int | None)
 
 
 LEARNERS = ("tagprop", "alignment")
-"""Names of methods that learn weights."""
+"""Names of the methods that learn view weights from the labels."""
 
 
 def learns(given: Any) -> bool:
-    """Return whether weights are learned."""
+    """Return whether an option is the name of a method that learns weights."""
     return isinstance(given, str) and given in LEARNERS
 
 
 def given_weights(given: Mapping[str, float] | Sequence[float] | str | None, views: Sequence[str]) -> dict[str, float]:
-    """Convert given weights to one weight per view, with sum 1."""
+    """Convert weights that the user passed to one weight per view, with sum 1."""
     if isinstance(given, str) and given != "equal":
         raise UserError(f"weights = {given!r}; known: a weight per view, {', '.join(map(repr, ('equal', *LEARNERS)))}")
     found = per_view("weights", 1.0 if given is None or isinstance(given, str) else given, views, NOT_NEGATIVE)
@@ -274,10 +269,7 @@ def given_weights(given: Mapping[str, float] | Sequence[float] | str | None, vie
 def view_weights(
     given: Mapping[str, float] | Sequence[float] | str | None, near: ViewDistances, Y: np.ndarray
 ) -> dict[str, float]:
-    """Return the given weights of views, or learn them.
-
-    Y (n, L)
-    """
+    """Return view weights that the user passed, or learn them from labels."""
     views = list(near.kernels)
     if not learns(given):
         return given_weights(given, views)
@@ -299,10 +291,7 @@ def view_weights(
 def weighed_views(
     given: ProductKernel, views: Mapping[str, Rows], Y: np.ndarray, random_state: int | None
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the distance and the weight of every view; weights may be learned from the labels.
-
-    views (n, d); Y (n, L)
-    """
+    """Return the distance and the weight of each view; the labels Y are used if weights are learned."""
     distances = named_distances(given.distances, views)
     if not learns(given.weights):
         return distances, given_weights(given.weights, list(views))
@@ -310,6 +299,6 @@ def weighed_views(
 
 
 def product_kernel(distances: Mapping[str, str], weights: Mapping[str, float], gamma: float) -> MultiKernel:
-    """Return the kernel exp(-gamma sum_v w_v d_v), where each d_v is divided by its mean over the training samples."""
+    """Return the kernel exp(-gamma sum_v w_v d_v) for distances d_v divided by their mean over the training samples."""
     used = {view: weight for view, weight in weights.items() if weight > 0}
     return MultiKernel({view: distance_kernel(distances[view], gamma) for view in used}, used, "product")

@@ -1,1 +1,1 @@
-"""Hyperparameter search: cross-validated grid search, and automatic tuning in several rounds of it."""
+"""Hyperparameter search by cross-validated grid search, and automatic tuning in several rounds."""

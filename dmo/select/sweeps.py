@@ -1,4 +1,4 @@
-"""Cross-validated grid search that shares computations between fits; `dmo.selection` describes the methods."""
+"""Cross-validated grid search that shares computations between fits. `dmo.selection` describes the methods."""
 
 from __future__ import annotations
 
@@ -59,11 +59,8 @@ __all__ = ["sweep"]
 
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
-    """Return the default metric: "arrmse", "accuracy", "auc-macro" or "ranking", depending on the type of y.
-
-    labels (n, L)
-    """
-    if real:  # in small data, a fold with nearly constant targets can have R2 = -10, which dominates the mean R2
+    """Return the default metric for a type of y: "arrmse", "accuracy", "auc-macro" or "ranking"."""
+    if real:  # The mean R2 of small data is dominated by folds with nearly constant targets, where R2 can be -10.
         return "arrmse"
     if not multilabel:
         return "accuracy"
@@ -71,14 +68,14 @@ def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = Fal
 
 
 def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, bool]:
-    """Read y for scoring: labels as bytes or `LabelRows`, or as floats if some are unknown; or regression targets.
+    """Read y for scoring, and return whether y holds regression targets.
 
-    -> labels (n, L)
+    Labels are bytes or `LabelRows`, or floats with NaN if some labels are unknown.
     """
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
         Y, flat, _ = check_outputs(y, n, unknown=True)
-        RealOutputs.of(Y, flat)  # raises an error if an output is always unknown
+        RealOutputs.of(Y, flat)  # This raises an error if an output is unknown in all samples.
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
     if known is not None:
@@ -87,17 +84,17 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, 
 
 
 def has_gaps(labels: Any) -> bool:
-    """Return whether the result of `searched_labels` has unknown entries."""
+    """Return whether labels from `searched_labels` have unknown entries."""
     return labels.dtype.kind == "f" and bool(np.isnan(labels).any())
 
 
 def counted_labels(labels: Any) -> Any:
-    """Convert the result of `searched_labels` to an array or CSR, with 0 for unknown entries."""
+    """Convert labels from `searched_labels` to an array or CSR matrix, with 0 for unknown entries."""
     return np.nan_to_num(labels) if labels.dtype.kind == "f" else getattr(labels, "source", labels)
 
 
 def _of_two_values(y: Any) -> bool:
-    """Return whether y holds labels although the estimator is a regressor: 0 and 1, or non-numeric values."""
+    """Return whether y holds labels for a regressor, as numbers 0 and 1 or as values that are not numbers."""
     if is_label_sets(y):
         return True
     values = np.asarray(stored_values(y.compute() if hasattr(y, "compute") else y))
@@ -106,21 +103,21 @@ def _of_two_values(y: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Task:
-    """Data of a cross-validation: targets, folds and metric."""
+    """Targets, folds and metric of a cross-validation."""
 
-    labels: Any  # (n, L): the result of `searched_labels`
-    given: Any  # y as passed by the user
+    labels: Any  # labels or targets as returned by `searched_labels`
+    given: Any
     fold: np.ndarray
     metric: Metric
-    real: bool  # whether y holds regression targets
-    name: str | Metric  # name of the metric
+    real: bool
+    name: str | Metric  # name of the metric, or the metric itself
 
     @property
     def folds(self) -> int:
         return int(self.fold.max()) + 1
 
     def truth(self, number: int) -> np.ndarray:
-        """Return the targets of a fold; labels are bytes if all are known."""
+        """Return the targets of a fold; labels are converted to bytes if all of them are known."""
         truth = self.labels[self.fold == number]
         return truth if self.real or has_gaps(truth) else truth.astype(np.uint8, copy=False)
 
@@ -135,45 +132,46 @@ def sweep(
     random_state: int | None = 0,
     refit: bool = True,
 ) -> SweepResult:
-    """Score every candidate of a grid by cross-validation and refit the best.
+    """Score every candidate of a grid by cross-validation, and refit the best candidate.
 
-    Inside `dmo.stores.checkpoints.checkpoints`, the scores of finished folds are stored, and an interrupted sweep
-    resumes with the remaining folds. This does not work if `metric` is a function, because dmo cannot detect changes of
-    its code.
+    Inside the context `dmo.stores.checkpoints.checkpoints`, the scores of finished folds are stored, and an interrupted
+    search resumes with the remaining folds. If `metric` is a function, nothing is stored, because changes of its code
+    cannot be detected.
 
     Parameters
     ----------
     estimator : estimator
-        Estimator of dmo or scikit-learn that scores labels by `decision_function`, or a regressor, which is fitted to
-        labels of +1 and -1.
+        Estimator of dmo or scikit-learn that scores labels by `decision_function`, or a regressor. A regressor is
+        fitted to labels of +1 and -1.
     views : mapping of view to rows, list of rows, or rows
         Views of n samples, in any form that `fit` of the estimator accepts.
     Y : array-like of shape (n, L) or (n,)
-        Labels or regression targets. Scores ignore unknown entries.
+        Labels or regression targets. Metrics ignore unknown entries.
     grid : mapping of str to sequence
-        Candidate values for each parameter. For estimators with kernels, "bandwidth" lists factors for the bandwidths
-        of the kernels. Nystrom approximations use the landmarks of factor 1 for all factors.
+        Candidate values of each parameter. For estimators with kernels, "bandwidth" lists factors that multiply the
+        bandwidths of the kernels. Nystrom approximations use the landmarks of factor 1 for all factors.
     folds : int, default=4
-        Number of cross-validation folds, which are stratified by label.
+        Number of cross-validation folds, which are stratified by the labels.
     metric : str or callable, default=None
-        See `dmo.metrics.metric_of`. None: "r2" for regression targets, otherwise "f1@5", or "f1@k" if there are only
-        k < 5 labels. Scores are averaged over folds; labels without a positive in a test fold are ignored in that fold.
-        If scores are equal, the first candidate in the order of the grid is selected.
+        Metric that ranks the candidates; see `dmo.metrics.metric_of`. None selects "r2" for regression targets, and
+        otherwise "f1@5", or "f1@k" if there are only k < 5 labels. The score of a candidate is its mean over folds. A
+        fold ignores labels without a positive among its samples. If candidates have equal scores, the first one in the
+        order of the grid is selected.
     random_state : int or None, default=0
         Seed that determines the assignment of samples to folds.
     refit : bool, default=True
-        Fit the best candidate on all samples.
+        Whether to fit the best candidate on all samples.
 
     Returns
     -------
     SweepResult
-        Scores of all candidates, and the best estimator.
+        Scores of all candidates, and the estimator with the best parameters.
 
     Raises
     ------
     UserError
         If a parameter or metric is unknown, the grid is empty, or no candidate can be fitted and scored. If only some
-        candidates fail, they are left out with a warning.
+        candidates fail, a warning names them, and the result does not contain them.
 
     Examples
     --------
@@ -205,9 +203,9 @@ def compared(
     random_state: int | None,
     floors: Sequence[float] | None = None,
 ) -> tuple[SweepResult, bool]:
-    """Score the candidates of a grid without refitting; also return whether y holds regression targets.
+    """Score the candidates of a grid without refitting, and return whether y holds regression targets.
 
-    Candidates below the floors after one and two folds are dropped; a floor of -inf keeps the leading candidates.
+    Candidates below the `floors` after one and two folds are dropped. A floor of -inf keeps the leading candidates.
     """
     _check_grid(estimator, grid)
     estimator = making_sets(estimator, metric) if "decoder" not in grid else estimator
@@ -216,7 +214,7 @@ def compared(
         for name, need in needs_of(type(estimator)).items() if isinstance(estimator, Estimator) else ():
             for value in grid.get(name, ()):
                 check_parameter(name, value, need)
-        if "prepare__impute" in grid:  # missing values are allowed if some candidate imputes them
+        if "prepare__impute" in grid:  # Missing values are allowed if any candidate imputes them.
             probe.set_params(
                 prepare__impute=next((value for value in grid["prepare__impute"] if value is not None), None)
             )
@@ -245,7 +243,7 @@ def compared(
             if number in failed:
                 continue
             fixed = outer[number]
-            if kind != last:  # consecutive candidates that only differ in the bandwidth share maps
+            if kind != last:  # Consecutive candidates that differ only in the bandwidth share their low-rank kernels.
                 last, maps = kind, defaultdict(SharedMaps)
             try:
                 model = with_setting(estimator, fixed)
@@ -257,7 +255,7 @@ def compared(
                 shared = shared and (model._decoder_uses_left_out or not decodes)
                 # Shared fits do not support weights or missing samples.
                 shared = shared and not lacking and getattr(model, "class_weight", None) is None
-                # Fits by gradients have no moments to share.
+                # Fits by gradients have no moments that could be shared.
                 engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
                 shared = shared and not any(by_gradients(engine) for engine in engines)
                 exact = shared and is_exact(decided(model))
@@ -266,7 +264,7 @@ def compared(
                 runs: Callable[..., list[dict[str, Any]]] = _one_by_one
                 if shared and not (loo and not exact):
                     runs = _shared
-                if unknown:  # with unknown entries, moments and closed-form leave-one-out scores do not apply
+                if unknown:  # Moments and leave-one-out scores in closed form do not support unknown entries.
                     learned = learns(getattr(model, "weights", None))
                     some = not np.isnan(labels).all(axis=1).any()
                     single = shared and exact and not (loo or learned) and some
@@ -292,7 +290,7 @@ def compared(
     place = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    if not table:  # no candidate reached the floor
+    if not table:  # No candidate reached the floor.
         return SweepResult(table, name, {}, -np.inf, estimator), real
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
@@ -301,12 +299,11 @@ def compared(
 
 
 def input_of(views: Mapping[str, Rows], index: np.ndarray, columns: np.ndarray, pairwise: bool) -> Any:
-    """Select samples of checked views as the X of an estimator: an array if X was one, otherwise a mapping.
+    """Select samples of checked views as the input of an estimator: an array if X was an array, otherwise a mapping.
 
-    index (m,); columns (k,): the training samples, to which a kernel matrix in one array is restricted
+    A kernel matrix is restricted to the training samples `columns`.
     """
-    # Views of one array, a table or a store count as several, too; therefore, test the names of the views, not the type
-    # of X.
+    # Test the names of the views instead of the type of X, because one array, table or store can contain several views.
     some: dict[str, Rows] = {name: Subset(source, index) for name, source in views.items()}
     if list(some) != [SINGLE]:
         return some
@@ -315,7 +312,7 @@ def input_of(views: Mapping[str, Rows], index: np.ndarray, columns: np.ndarray, 
 
 
 def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
-    """Set a decoder that predicts label sets if the metric evaluates label sets; otherwise return the estimator."""
+    """Return the estimator with a decoder that predicts label sets, if the metric evaluates label sets."""
     if metric not in SET_METRICS or is_regressor(estimator):
         return estimator
     if "decoder" not in estimator.get_params(deep=False):
@@ -328,7 +325,7 @@ def making_sets(estimator: BaseEstimator, metric: str | Metric | None) -> Any:
 
 
 def names_rule(metric: str | Metric | None) -> bool:
-    """Return whether a metric is also the name of a plug-in decoder, which ranks labels by the expected metric."""
+    """Return whether a metric is also the name of a decoder that ranks labels by the expected metric."""
     try:
         return isinstance(metric, str) and isinstance(as_decoder(metric), PlugIn)
     except UserError:
@@ -342,7 +339,7 @@ def settings(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
-    """Return a clone with the parameters of a candidate."""
+    """Return a clone of an estimator with the parameters of a candidate."""
     made, rest = clone(estimator), dict(setting)
     if "bandwidth" not in made.get_params() and "bandwidth" in rest:
         made.set_params(kernel=rescaled(rest.get("kernel", made.kernel), rest.pop("bandwidth")))
@@ -351,12 +348,12 @@ def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Any:
 
 
 def _factor(estimator: BaseEstimator, setting: Mapping[str, Any]) -> float | None:
-    """Return the bandwidth factor of a candidate, see `with_setting`, or None."""
+    """Return the bandwidth factor of a candidate, as `with_setting` applies it, or None."""
     return None if "bandwidth" in estimator.get_params() else setting.get("bandwidth")
 
 
 def _but_bandwidth(estimator: BaseEstimator, setting: Mapping[str, Any]) -> str:
-    """Return a key of a candidate that is equal for candidates which only differ in the bandwidth factor."""
+    """Return a key that is equal for candidates which differ only in the bandwidth factor."""
     given = _factor(estimator, setting) is not None
     return repr({key: value for key, value in setting.items() if key != "bandwidth" or not given})
 
@@ -379,7 +376,7 @@ def _summary(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def _dealt(labels: Any, folds: int, random_state: int | None) -> np.ndarray:
-    """Return the fold of each sample (n)."""
+    """Return the fold number of each sample."""
     return remembered(
         lambda: stratified_folds(counted_labels(labels), folds, random_state),
         8.0 * len(labels),
@@ -394,16 +391,16 @@ def _description(
     grid: Mapping[str, Sequence[Any]],
     metric: str | Metric,
 ) -> Callable[[], str] | None:
-    """Return a function that hashes everything that the scores depend on, or None if this is not possible."""
+    """Return a function that hashes all inputs of the scores, or None if an input cannot be hashed."""
     if not isinstance(metric, str):
         return None
     try:
         known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
-    except ValueError:  # an argument is not a number, a string or an object of dmo
+    except ValueError:  # An argument is not a number, a string or an object of dmo.
         return None
 
     def describe() -> str:
-        # The engine can depend on the free memory.
+        # Include the engine, because its automatic choice depends on the free memory.
         engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
         return digest(known, engine, rows, fingerprint(task.labels), task.fold)
@@ -412,34 +409,36 @@ def _description(
 
 
 class _Scores:
-    """Scores by outer candidate, inner candidate and fold, with a mask of finished ones; stored in a checkpoint."""
+    """Scores of all candidates and folds, with a mask of known scores, which are stored in a checkpoint."""
+
+    # A candidate consists of an outer setting, which needs its own fits, and an inner setting that shares these fits.
 
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
-        # Entries that the race skips, dropped candidates, and the number of folds of the current heat.
+        # `left_out` marks scores that the race skips, and `lost` marks dropped candidates. `heat` counts folds.
         self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
         found = self._kept.load()
         if found is not None:
             self.values, self.known = found[0]["values"].copy(), found[0]["known"].copy()
-        self._found = self.known.copy()  # loaded scores that are not yet counted in the progress
+        self._found = self.known.copy()  # scores from the checkpoint that the progress does not count yet
 
     def begin(self, outer: int, advance: Callable[[int], None]) -> None:
-        """Select the outer candidate for the following calls; some of its scores may be known from a checkpoint."""
+        """Select the outer setting for the following calls, and count its scores from the checkpoint as progress."""
         self.outer, self._advance = outer, advance
         advance(int(self._found[outer].sum()))
         self._found[outer] = False
 
     def wanted(self, inner: int, fold: int) -> bool:
-        """Return whether the score of an inner candidate on a fold is still needed."""
+        """Return whether the score of an inner setting on a fold is still needed."""
         return not (self.known | self.left_out)[self.outer, inner, fold]
 
     def race(self, folds: int, floors: Sequence[float] | None, failed: Container[int]) -> None:
-        """Start a heat with some folds, and drop candidates whose mean over the previous folds is below the floor.
+        """Start a heat on some folds, and drop candidates whose mean score on the previous folds is below the floor.
 
-        A floor of -inf keeps the better half after one fold, a quarter after two, and the best of each outer candidate.
+        A floor of -inf keeps half of the candidates after one fold, a quarter after two, and the best of each setting.
         """
         done = self.heat
         if done and floors is not None:
@@ -455,18 +454,18 @@ class _Scores:
             self._advance(int((self.left_out & ~self.known).sum()))
 
     def put(self, inner: int, fold: int, score: float) -> None:
-        """Add a score of the current outer candidate; save a checkpoint if it is due."""
+        """Add a score of the current outer setting, and save a checkpoint if it is due."""
         self.values[self.outer, inner, fold], self.known[self.outer, inner, fold] = score, True
         self._advance(1)
         if self._kept.due():
             self.save()
 
     def save(self) -> None:
-        """Save all finished scores in the checkpoint."""
+        """Save all known scores in the checkpoint."""
         self._kept.save({"values": self.values, "known": self.known}, {})
 
     def finish(self) -> None:
-        """Save the scores of the finished sweep."""
+        """Save the scores of a finished search in the checkpoint."""
         self._kept.finish({"values": self.values, "known": self.known}, {})
 
 
@@ -481,7 +480,7 @@ def _shared(
     ruled: Sequence[Any],
     loo: bool,
 ) -> list[dict[str, Any]]:
-    """Score candidates with cached kernels (exact) or shared moments (low rank); return the candidates."""
+    """Score and return candidates that share exact kernels, or moments of low-rank kernels."""
     solved = model._factored_by + model._solved_by
     algebra = list(settings({key: grid[key] for key in grid if key in solved}))
     decoders = list(settings({key: grid[key] for key in grid if key in model._decoded_by}))
@@ -490,7 +489,7 @@ def _shared(
     wanted = ~(scores.known | scores.left_out)[scores.outer].reshape(len(algebra), len(decoders), -1).all(axis=1).T
     truths = [task.truth(number) for number in range(task.folds)]
     keys = sample_keys(model, task.labels, sources) if loo and not task.real else None
-    pairwise = get_tags(model).input_tags.pairwise  # keys of samples are then positions in the fit
+    pairwise = get_tags(model).input_tags.pairwise  # With a kernel matrix, keys are positions of the training samples.
 
     def scored(fit: tuple[int, int, HeldOut]) -> list[tuple[int, float]]:
         number, i, held = fit
@@ -540,15 +539,15 @@ def _fits(
     wanted: np.ndarray,
     loo: bool,
 ) -> Iterator[tuple[int, int, HeldOut]]:
-    """Yield fold, index of the algebra candidate and held-out scores, at least for `wanted` pairs (folds x algebra)."""
+    """Yield the fold, the candidate index and the held-out scores of fits, for at least the `wanted` candidates."""
 
     def in_turn(some: np.ndarray) -> list[int]:
-        """Order candidates so that consecutive ones share factors or subspaces, with increasing other numbers."""
+        """Order candidates so that consecutive candidates share factorizations, with increasing other parameters."""
         kinds = [tuple(str(algebra[i].get(key)) for key in model._factored_by) for i in some]
         numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
         return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]
 
-    # Exact kernels fit the wanted candidates of each fold; low-rank kernels fit the candidates wanted by any fold.
+    # Exact kernels fit the wanted candidates of each fold. Low-rank kernels fit candidates that any fold wants.
     exact = is_exact(decided(model))
     groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not exact:
@@ -563,7 +562,7 @@ def _fits(
 def _decoded(
     model: Any, held: HeldOut, raw: np.ndarray, loo: np.ndarray | None, keys: np.ndarray | None, n_train: int
 ) -> np.ndarray:
-    """Decode the scores of held-out samples with the decoder of a model that was fitted on `n_train` samples."""
+    """Decode scores of held-out samples with the decoder of a candidate, learned from `n_train` samples."""
     decoder = as_decoder(model._decoder)
     if decoder is not None:
         assert loo is not None
@@ -576,7 +575,7 @@ def _decoded(
 
 
 def _ruled(model: Any, grid: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Return a clone of the model for each candidate of the decoding parameters of a grid."""
+    """Return a clone of a model for each candidate in the decoding parameters of a grid."""
     return [with_setting(model, own) for own in settings({key: grid[key] for key in grid if key in model._decoded_by})]
 
 
@@ -587,7 +586,7 @@ def _one_by_one(
     grid: Mapping[str, Sequence[Any]],
     scores: _Scores,
 ) -> list[dict[str, Any]]:
-    """Score every candidate by a separate fit; return the candidates."""
+    """Score every candidate by separate fits, and return the candidates."""
     tried, pairwise = list(settings(grid)), get_tags(model).input_tags.pairwise
     for number in range(task.folds):
         left = [i for i in range(len(tried)) if scores.wanted(i, number)]
@@ -599,7 +598,7 @@ def _one_by_one(
         with part_of_more(scores.save):
             for i in left:
                 fitted = with_setting(model, tried[i])
-                fitted._only_scores = True  # label sets are not needed
+                fitted._only_scores = True  # Scores suffice, so the fit does not learn label sets.
                 fitted.fit(old, y if task.real else targets(fitted, y))
                 scores.put(i, number, task.metric(task.truth(number), label_scores(fitted, new)))
     return tried

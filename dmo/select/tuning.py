@@ -1,13 +1,13 @@
 """Automatic choice of kernel, bandwidth, ridge and decoder by cross-validation.
 
-A search has several rounds of cross-validation. The first round compares kernels, bandwidths and scalings with a few
-ridges, on a subset if there are many samples. The second round uses more samples. It varies bandwidths and ridges
-around the best two kinds of model as long as the score improves. Later rounds vary the ridge on still more samples, and
-finally the decoder. The parameters of the given estimator are always among the candidates, so that the result never
-scores worse on its folds.
+A search consists of several rounds of cross-validation. The first round compares kernels, bandwidths and scalings with
+a few ridges, on a subset if there are many samples. The second round uses more samples, and varies bandwidths and
+ridges around the best two kinds of model as long as the score improves. Later rounds vary the ridge on still more
+samples, and finally the decoder. The parameters of the given estimator are also candidates, so the cross-validation
+score cannot decrease.
 
-A round is a race: after one and two folds, candidates that cannot win are dropped. The first round keeps a quarter of
-them; later rounds drop candidates far below the best score so far.
+A round is a race, which drops candidates that cannot win after one and after two folds. The first round keeps a quarter
+of the candidates, and later rounds drop candidates with a score far below the best score.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ Grid = Mapping[str, Sequence[Any]]
 _WIDTHS = (0.4, 1.0, 2.5)
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # maximum number of samples in the first round, the second round and later rounds
-_ROUGH = 1e-3  # relative duality gap of support vector regressions in a comparison
+_ROUGH = 1e-3  # relative duality gap at which support vector regressions stop in a comparison
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
-_NEAR, _FAR = 0.5, 2.0  # standard deviations over folds below the best score at which a candidate is dropped
-_STEPS, _FACTOR = 4, 3.0  # maximum number of extensions of a grid, and the factor of each
+_NEAR, _FAR = 0.5, 2.0  # Drop candidates this number of standard deviations over folds below the best score.
+_STEPS, _FACTOR = 4, 3.0  # maximum number of values that extend a grid, and the factor between them
 
 
 def tune(
@@ -91,36 +91,37 @@ def tune(
     cv: int = 4,
     random_state: int | None = 0,
 ) -> Any:
-    """Choose the parameters of an estimator by cross-validation and fit it on all samples.
+    """Choose the parameters of an estimator by cross-validation, and fit it on all samples.
 
     Parameters
     ----------
     estimator : str or estimator
-        Name as in the command `dmo tune` ("ridge", "kgha", "morp", ...), or an estimator. Its parameters are used where
-        `grid` does not list candidates.
+        Estimator, or its name in the command `dmo tune`, such as "ridge", "kgha" or "morp". Parameters that `grid` does
+        not list keep their values.
     X : mapping of view to rows, list of rows, or rows
-        Views of n samples.
+        Views of the n training samples.
     Y : array-like of shape (n, L) or (n,), or n lists of labels
         Labels or regression targets, in any form that `fit` of the estimator accepts.
     grid : mapping of str to sequence, default=None
-        Candidate values for each parameter; all combinations are scored, and the parameters of the estimator as well.
-        If the best value of `ridge`, `bandwidth`, `C` or `balance` is the smallest or largest candidate, more values
-        are tried. None: the kernel of the estimator and a linear one, bandwidths, scalings of columns, ridges,
-        intercepts and decoders. A Laplacian kernel is tried for dense rows that are not histograms. For several views,
-        the product kernel of their distances is tried, with equal weights and with weights learned from y.
+        Candidate values of each parameter. The search scores all their combinations and the parameters of the
+        estimator. If the best of at least three values of `ridge`, `bandwidth`, `C` or `balance` is the smallest or the
+        largest, more values are tried. With None, the search tries the kernel of the estimator and a linear kernel,
+        with several bandwidths, column scalings, ridges, intercepts and decoders. It tries a Laplacian kernel for dense
+        rows that are not histograms. For several views, it also tries product kernels of their distances, with equal
+        weights and with weights learned from y.
     metric : str or callable, default=None
-        Metric that ranks the candidates, see `dmo.metrics.metric_of`. None selects a metric for the type of y, see
-        `dmo.select.sweeps.default_metric`. If the metric is also the name of a decoder, such as "f1@5", this decoder is
-        tried, unless the estimator already has one.
+        Metric that ranks the candidates; see `dmo.metrics.metric_of`. None selects a metric for the type of y; see
+        `dmo.select.sweeps.default_metric`. If the metric is also the name of a decoder, such as "f1@5", the search
+        tries this decoder, unless the estimator already has a decoder.
     cv : int, default=4
-        Number of cross-validation folds, which are stratified by label.
+        Number of cross-validation folds, which are stratified by the labels.
     random_state : int or None, default=0
-        Seed of the folds.
+        Seed that determines the assignment of samples to folds.
 
     Returns
     -------
     estimator
-        The best estimator, fitted on all samples. Its attribute `tuning_` is a SweepResult with `best_params_`,
+        Best estimator, fitted on all samples. Its attribute `tuning_` is a SweepResult with `best_params_`,
         `best_score_`, `best_estimator_` and `cv_results_`.
 
     Raises
@@ -149,10 +150,7 @@ def search(
     cv: int = 4,
     random_state: int | None = 0,
 ) -> SweepResult:
-    """Choose parameters as `tune` does, and return the SweepResult.
-
-    Y (n, L)
-    """
+    """Choose parameters like `tune`, and return a SweepResult that contains the fitted estimator."""
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     Y, _ = paired(X, Y)
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
@@ -171,26 +169,26 @@ def search(
                 if getattr(estimator, "_decoder_uses_left_out", False) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
-        return problem.finished(found)  # inside the context, because this fit reuses distances of the last round
+        return problem.finished(found)  # This fit is inside the context, because it reuses distances of the last round.
 
 
 @dataclass
 class _Problem:
-    """Data and options of a search, the subset of rows that it uses, and a table of all scored candidates."""
+    """Data and options of a search, the samples that it uses, and a table of all scored candidates."""
 
     estimator: Any
     X: Any
     Y: Any
     views: Mapping[str, Rows]
-    labels: Any  # the result of `searched_labels`
+    labels: Any  # labels or targets as returned by `searched_labels`
     real: bool
     metric: str | Metric
     cv: int
     random_state: int | None
-    rule: str | None = None  # decoder with the name of the metric, if the estimator supports decoders and has none
-    chosen: np.ndarray | None = None  # indices of the samples in use; None: all
+    rule: str | None = None  # decoder with the name of the metric; None: no such decoder, or the estimator has its own
+    chosen: np.ndarray | None = None  # indices of the samples in use; None: all samples
     table: list[dict[str, Any]] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)  # all candidates, on any number of samples
+    tried: set[str] = field(default_factory=set)  # all candidates that were scored on any number of samples
 
     @classmethod
     def of(
@@ -203,7 +201,7 @@ class _Problem:
             views = check_raw_views(probe, X, reset=True, partial=getattr(probe, "_takes_partial_views", False))
             labels, real = searched_labels(probe, Y, sample_count(views))
         if not (real or isinstance(probe, Annotator)) and is_regressor(probe) and (is_label_sets(Y) or np.ndim(Y) == 1):
-            Y = labels  # one column per label
+            Y = labels  # Regressors get one column of targets per label.
         if metric is None:
             metric = default_metric(labels, getattr(probe, "multilabel_", True), real)
         if not is_pairwise(getattr(probe, "kernel", None)):
@@ -222,7 +220,7 @@ class _Problem:
 
     @property
     def decoders(self) -> Grid:
-        """Candidates for the decoder."""
+        """Candidate values of the decoder."""
         tree = hierarchy_of(self.estimator)
         if tree is not None:
             return {
@@ -231,12 +229,12 @@ class _Problem:
         return {"decoder": ["calibrated" if self.rule is None else self.rule]}
 
     def known(self, grid: Grid) -> dict[str, Sequence[Any]]:
-        """Return the part of a grid whose parameters the estimator has."""
+        """Return the part of a grid that lists parameters of the estimator."""
         own = nested(self.estimator)
         return {name: values for name, values in grid.items() if name in own}
 
     def held(self, grid: Grid) -> Grid:
-        """Limit default candidates of `n_components` to the maximum for a training fold; drop unused ridges."""
+        """Limit default values of `n_components` to the maximum of a training fold, and drop unused ridges."""
         defaults, held = _grid_of_class(type(self.estimator)), dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
@@ -250,7 +248,7 @@ class _Problem:
         by_view = [part for kernel in kernels for part in per_view("kernel", kernel, list(self.views)).values()]
         if any(isinstance(parse(part), Linear) for part in by_view):
             most = min(most, sum(source.shape[1] for source in self.views.values()))
-        if methods:  # supervised methods have at most as many components as the labels have dimensions
+        if methods:  # Supervised methods cannot have more components than the labels have dimensions.
             most = min(most, label_rank(densified(counted_labels(self.labels))), L - 1)
         held["n_components"] = tuple(dict.fromkeys(min(value, max(1, most)) for value in own))
         if held["n_components"] != own:
@@ -267,9 +265,9 @@ class _Problem:
         return replace(self, chosen=chosen, table=[])
 
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
-        """Score the candidates of some grids and return the best row of the table.
+        """Score the candidates of some grids, and return the best row of the table.
 
-        A race drops candidates `race` standard deviations below the best; inf keeps the leading candidates only.
+        `race` drops candidates this number of standard deviations below the best, or all but the leading ones if inf.
         """
         X, Y = self.X, self.Y
         if self.chosen is not None:
@@ -277,7 +275,7 @@ class _Problem:
             X, Y = input_of(self.views, self.chosen, self.chosen, pairwise), _safe_indexing(Y, self.chosen)
         elif list(self.views) != [SINGLE]:
             X = self.views
-        # Low-rank fits share passes over the data, so that dropping candidates would not save time.
+        # Low-rank fits share passes over the data, so dropping some candidates would not save time.
         exact = getattr(self.estimator, "approximation", None) in ("auto", "exact")
         failed: list[UserError] = []
         for grid in grids:
@@ -302,7 +300,7 @@ class _Problem:
         return float(np.mean(best["folds"][:folds]) - deviations * best["std"] / np.sqrt(folds))
 
     def grown(self, most: int, rows: Sequence[dict[str, Any]]) -> _Problem:
-        """Score the candidates of some rows, and neighboring ridges, on more samples; return self if all are in use."""
+        """Score some candidates, and neighboring ridges, on more samples; return self if all samples are in use."""
         if self.chosen is None:
             return self
         more = self.on(most)
@@ -310,7 +308,7 @@ class _Problem:
         return more
 
     def kinds(self) -> list[dict[str, Any]]:
-        """Return the best row for each kind of model, the best first; `_kind` defines the kinds."""
+        """Return the best row for each kind of model, with the best kind first; `_kind` defines the kinds."""
         ranked = sorted(self.table, key=lambda row: row["mean"])
         return sorted({_kind(row): row for row in ranked}.values(), key=lambda row: -row["mean"])
 
@@ -318,7 +316,7 @@ class _Problem:
         return max(self.table, key=lambda row: row["mean"])
 
     def extended(self, grids: Sequence[Grid], more: Sequence[str] = ()) -> dict[str, Any]:
-        """Score some grids, extend them while the best value is at the edge, and return the best row."""
+        """Score grids, extend a grid while its smallest or largest value is the best, and return the best row."""
         best = self.sweep(grids)
         for name in dict.fromkeys(name for grid in grids for name in grid if name in (*_OPEN, *more)):
             more_values: list[float] = []
@@ -331,7 +329,7 @@ class _Problem:
         return best
 
     def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:
-        """Return the next value beyond the candidates of a parameter; None if the best is not at their edge."""
+        """Return a value beyond the candidates of a parameter, or None if the best candidate is not at their edge."""
         at: Any = best.get(name)
         rest = {key: value for key, value in setting_of(best).items() if key not in (name, *_OPEN)}
         tried = {row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))}
@@ -340,15 +338,15 @@ class _Problem:
         return float(f"{at * _FACTOR if at == max(tried) else at / _FACTOR:.3g}")
 
     def with_own(self, best: dict[str, Any], grid: Grid) -> dict[str, Any]:
-        """Also score the original parameters, unless the grid fixes their values; return the best row."""
-        if not getattr(self.estimator, "_decodes", True):  # the original estimator does not predict labels
+        """Score the original parameters, unless the grid fixes their values, and return the best row of the table."""
+        if not getattr(self.estimator, "_decodes", True):  # The original estimator does not predict labels.
             return best
         own = nested(self.estimator)
         free = {key: own[key] for key, values in grid.items() if len(values) > 1 and key in own}
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # such as method "pca"
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # "pca" does not predict outputs.
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
@@ -356,7 +354,7 @@ class _Problem:
         return found
 
     def climbed(self, row: dict[str, Any], names: Sequence[str] = ("bandwidth", "gamma", "ridge")) -> dict[str, Any]:
-        """Improve a row by hill climbing in ridge and bandwidth, and return the best row of the table."""
+        """Improve a row by hill climbing in its ridge and bandwidth, and return the best row of the table."""
         for _ in range(2 * _STEPS):
             given = setting_of(row)
             around = {name: _around(given[name], _STEP[name]) for name in names if _is_number(given.get(name))}
@@ -380,7 +378,7 @@ class _Problem:
         return self.best()
 
     def finished(self, best: Mapping[str, Any]) -> SweepResult:
-        """Fit the best candidate on all samples and return the result."""
+        """Fit the best candidate on all samples, and return the result of the search."""
         params = setting_of(best)
         final = with_setting(self.estimator, params)
         final.fit(self.X, self.Y if self.real else targets(final, self.Y))
@@ -391,11 +389,11 @@ class _Problem:
 
 
 _OPEN = ("ridge", "bandwidth", "C", "balance")
-"""Parameters whose grids are extended: positive numbers without upper bound, on a logarithmic scale."""
+"""Parameters whose grids are extended. They are positive numbers without an upper bound, on a logarithmic scale."""
 
 
 def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a row of the table, without its scores."""
+    """Return the parameters of a candidate from its row of the table, without its scores."""
     return {key: value for key, value in row.items() if key not in ("mean", "std", "folds")}
 
 
@@ -418,12 +416,12 @@ def _named(estimator: Any) -> Any:
 
 
 def _grid_of_class(kind: type) -> Grid:
-    """Return the default grid of a class, or of its nearest base class that has one; otherwise an empty grid."""
+    """Return the default grid of a class or of its nearest base class with one, or an empty grid."""
     return next((REGISTRY[base.__name__].grid for base in kind.__mro__ if base.__name__ in REGISTRY), {})
 
 
 def _default_grid(estimator: BaseEstimator) -> Grid:
-    """Return the default grid of an estimator, which must have one."""
+    """Return the default grid of an estimator; raise an error if there is none."""
     found = _grid_of_class(type(estimator))
     if not found:
         name = type(estimator).__name__
@@ -434,9 +432,9 @@ def _default_grid(estimator: BaseEstimator) -> Grid:
 
 
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
-    """Search over kernels, bandwidths, scalings, ridges and decoders in rounds; return the best row."""
+    """Search in rounds for kernel, bandwidth, scaling, ridge and decoder, and return the best row."""
     by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
-    if by_target:  # search without view weights; weights per target are tried at the end
+    if by_target:  # Search without view weights first, because weights per target are tried at the end.
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem), race=np.inf)
@@ -451,7 +449,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
     middle = first.grown(_SIZES[1], kinds[:3])
     best, *others = middle.kinds()
     for row in (best, *(other for other in others[:1] if other["mean"] + other["std"] > best["mean"])):
-        middle.climbed(row)  # the second kind may become the best one with a suitable bandwidth
+        middle.climbed(row)  # With a suitable bandwidth, the second kind of model may become the best one.
     last = middle.grown(_SIZES[2], middle.kinds()[:2])
     if last is not middle:
         last.climbed(last.best(), ("ridge",))
@@ -462,8 +460,8 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         decoded = {**chosen, **problem.known(problem.decoders)}
         others = [] if "decoder" in chosen else [chosen | problem.known({"intercept": [False]}), decoded]
         last.sweep([*others, decoded | {"center": [False]}], _NEAR)
-        last.climbed(last.best(), ("ridge",))  # the best ridge for scores differs from the best one for probabilities
-    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # the original parameters are among the candidates
+        last.climbed(last.best(), ("ridge",))  # Scores and probabilities have different best ridges.
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # Add the original parameters to the candidates.
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
@@ -476,7 +474,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
 
 
 def _takes_products(problem: _Problem) -> bool:
-    """Return whether views can share one exact kernel: several complete views whose kernels fit in memory."""
+    """Return whether a single exact kernel can combine the views: all are complete, and their kernels fit in memory."""
     estimator, names = problem.estimator, list(problem.views)
     if (
         len(names) == 1
@@ -490,7 +488,7 @@ def _takes_products(problem: _Problem) -> bool:
 
 
 def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
-    """Return a grid of product kernels with equal or learned weights and the scaling of the best row."""
+    """Return a grid of product kernels with equal or learned weights, and with the scaling of the best row."""
     estimator = problem.estimator
     learned: Literal["tagprop", "alignment"] = "alignment" if problem.real else "tagprop"
     own: dict[str, Sequence[Any]]
@@ -506,19 +504,19 @@ def _product(problem: _Problem, best: Mapping[str, Any]) -> Grid:
 
 
 def _takes_powers(kernel: Any, problem: _Problem) -> bool:
-    """Return whether all kernels are exponentials, so that powers and products of them are defined."""
+    """Return whether all kernels are exponential functions, whose powers and products are kernels as well."""
     return all(
         isinstance(parse(one), BandwidthKernel) for one in per_view("kernel", kernel, list(problem.views)).values()
     )
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kind of a candidate: kernel, scaling, combination and weights of views."""
+    """Return the kind of a candidate, which consists of kernel, scaling, combination and weights of the views."""
     return tuple(str(row.get(key)) for key in ("kernel", "prepare__scale", "combine", "weights"))
 
 
 def _fixed(row: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Return a grid with a single candidate."""
+    """Return a grid that contains only the candidate of a row."""
     return {key: [value] for key, value in setting_of(row).items()}
 
 
@@ -527,9 +525,9 @@ def _around(value: float, factor: float = _FACTOR) -> list[float]:
 
 
 def _machine_search(problem: _Problem) -> dict[str, Any]:
-    """Choose kernel, bandwidth and scaling by fast ridge regressions, then C, epsilon and frame; return the best row.
+    """Choose kernel, bandwidth and scaling by ridge regression, then C, epsilon and frame; return the best row.
 
-    C is tried around 1 / ridge, because the slope of the loss error^2 / (2 ridge) is C at an error of C ridge.
+    C is tried around 1 / ridge, because the squared loss error^2 / (2 ridge) has the slope C at the error C ridge.
     """
     machine = problem.estimator
     like = {"prepare": machine._prepare, "random_state": machine.random_state}
@@ -550,34 +548,34 @@ def _machine_search(problem: _Problem) -> dict[str, Any]:
 
 
 def _first_round(problem: _Problem) -> list[Grid]:
-    """Return the grids of the first round: kernels, bandwidths and scalings, each with a few ridges."""
+    """Return the grids of the first round, which combine kernels, bandwidths and scalings with a few ridges."""
     estimator = problem.estimator
     grids: list[Grid] = []
     asked: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more = problem.known(asked | {"n_components": [1.0], "balance": [0.01]})
     if problem.rule is not None and problem.leaves_out:
-        # A kernel with a low score of plain predictions may be the best one with this decoder.
+        # A kernel whose plain predictions score low may be the best kernel with this decoder.
         more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
     scales = ["auto", "standard"] if own_scale == "auto" and not given else [own_scale]
-    free = all(scalable(estimator, list(problem.views)).values())  # kernels allow scaled columns
+    free = all(scalable(estimator, list(problem.views)).values())  # whether all kernels allow scaled columns
     sparse = any(reads_sparse(part) for part in problem.views.values())
     if len(scales) > 1 and (sparse or any(spread(source)[1] for source in problem.views.values())):
-        scales.append("l2")  # for counts of words, the length of a document should not matter
+        scales.append("l2")  # The length of a document should not matter for word counts.
     for scale in scales:
         own: dict[str, Sequence[Any]] = {"prepare__scale": [scale]} | more
         if not given and estimator.kernel != "linear":
             try:
                 rescaled(estimator.kernel, 1.0)
                 own = own | {"bandwidth": _WIDTHS}
-            except (UserError, TypeError, AttributeError):  # a kernel without a width
+            except (UserError, TypeError, AttributeError):  # The kernel has no bandwidth.
                 pass
         if estimator.kernel != "linear" and (free or scale != "standard"):
             grids.append(own | {"ridge": _RIDGES})
         if "bandwidth" in own and free and not sparse and scale == scales[-1] and estimator.kernel != "laplacian":
-            # A smooth alternative to trees. One bandwidth suffices: distances are expensive, and the ridge has nearly
-            # the same effect as the bandwidth.
+            # A Laplacian kernel is a smooth alternative to tree ensembles. A single bandwidth suffices, because the
+            # ridge has nearly the same effect.
             grids.append(own | {"kernel": ["laplacian"], "bandwidth": [1.0], "ridge": _RIDGES})
         if not given and not is_product(estimator.kernel) and getattr(estimator, "combine", "") != "product":
             unit = _mean_square(problem, scale)
@@ -588,7 +586,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
 
 
 def _mean_square(problem: _Problem, scale: Any) -> float:
-    """Compute the mean squared norm of centered rows over all views, the unit for ridges of linear kernels."""
+    """Compute the mean squared norm of centered rows over all views, which is the unit of ridges of linear kernels."""
     probe = clone(problem.estimator).set_params(kernel="linear", prepare__scale=scale)
     n = len(problem.labels)
     some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))
