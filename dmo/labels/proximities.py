@@ -44,7 +44,7 @@ class Proximity(ParameterObject):
         the label sets in a space of lower dimension. "classes" averages the similarities of all labels of one sample
         with all labels of the other sample [MOPE 42].
     similarity : str, default="sorensen"
-        Similarity measure, which must be available for the scheme. See Notes.
+        Similarity measure of the scheme, such as "jaccard" for "bits". The notes list the measures of each scheme.
     rank : int, default=None
         Number of coordinates of the scheme "projection". None uses all coordinates.
     p : float, default=2.0
