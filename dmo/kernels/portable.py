@@ -87,11 +87,9 @@ def _at_most_0(xp: Any, v: Any) -> Any:
 
 
 def _euclidean(xp: Any, x: Any, y: Any) -> Any:
-    """Compute Euclidean distances from inner products in float64.
-
-    Inner products in float32 would lose the distances of close rows by cancellation. In float64, only distances below
-    1e-8 times the norms of the rows are lost.
-    """
+    """Compute Euclidean distances from inner products in float64."""
+    # In float32, cancellation would lose the distances of close rows. In float64, only distances below 1e-8 times the
+    # norms of the rows are lost.
     wide = [xp.astype(p.values, xp.float64) for p in (x, y)]
     squares = x.norms[:, None] + y.norms[None, :] - 2.0 * xp.matmul(wide[0], xp.matrix_transpose(wide[1]))
     return xp.astype(xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares))), x.dtype)
