@@ -1,6 +1,6 @@
 """Nearest neighbors and sparse neighbor graphs.
 
-`neighbors` and `nearest` search the nearest neighbors, `adjacency` converts them to a graph, and `weigh` computes edge
+`neighbors` and `nearest` find nearest neighbors, `adjacency` converts them to a graph, and `weigh` computes edge
 weights. Laplacians and geodesic distances are computed from such graphs.
 """
 

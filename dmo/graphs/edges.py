@@ -1,4 +1,4 @@
-"""Sparse graphs of neighbor lists: Laplacians, geodesic distances, edge weights and reconstruction weights."""
+"""Neighbor graphs, their edge weights, Laplacians and geodesic distances, and reconstruction weights."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def weigh(
     bandwidth : float or "mean", default="mean"
         Bandwidth s of "gaussian". "mean" is the mean length of the edges.
     local : int, default=7
-        Number of the neighbor whose distance is the scale s_i of "local". Numbers above n - 1 have the effect of n - 1.
+        Number of the neighbor whose distance is the scale s_i of "local". Numbers above n - 1 are reduced to n - 1.
     scales : ndarray of shape (n,), default=None
         Scales s_i of "local", instead of distances to neighbors. Zero scales are replaced by the smallest nonzero scale.
     tau : float, default=1.0
@@ -341,7 +341,7 @@ def local_scales(X: Rows, local: int = 7) -> np.ndarray:
     X : row source of shape (n, d)
         Samples as dense or CSR rows, which are read into memory.
     local : int, default=7
-        Number of the neighbor, where 1 is the nearest. Numbers above n - 1 have the effect of n - 1.
+        Number of the neighbor, where 1 is the nearest. Numbers above n - 1 are reduced to n - 1.
 
     Returns
     -------

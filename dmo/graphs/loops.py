@@ -85,7 +85,7 @@ def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[n
 
 @compiled(*_PLAIN)
 def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
-    """Update the heaps of columns start..stop with the rows of S, which must be other samples than the columns."""
+    """Update the heaps of columns start..stop with the rows of S, which must be different samples."""
     worst = np.empty(_PIECE, keys.dtype)
     for c0 in range(start, stop, _PIECE):
         c1 = min(c0 + _PIECE, stop)

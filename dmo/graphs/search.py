@@ -87,9 +87,9 @@ def neighbors(
 ) -> Neighbors:
     """Find the k nearest neighbors of each sample among all other samples.
 
-    The exact search selects candidates by float32 matrix products of dense rows. It searches again in float64 if
-    floating-point error could hide a neighbor. All distances are computed in float64. Ties are resolved by the lower
-    row index. With a `dmo.cluster.connect` client, the exact search of large data runs on its workers.
+    The exact search selects candidates by float32 matrix products of dense rows. Samples for which floating-point error
+    could hide a neighbor are searched again in float64. All distances are computed in float64. Ties are resolved by the
+    lower row index. Within `dmo.cluster.connect`, the workers search large data.
 
     Parameters
     ----------

@@ -20,11 +20,11 @@ In this order, the functions are xy, min(x, y), xy / (x + y), |x - y| and (x - y
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
 """Functions that map the inner product or distance of two rows to a kernel value. `_map_row` defines them."""
 WIDTH = 128
-"""Number of rows of y that are processed together. With this number, their columns fit in the second-level cache."""
+"""Number of rows of y that are processed together, whose columns fit in the second-level cache."""
 
 
 class _Compiled:
-    """Function that numba compiles before the first call, because importing numba takes 0.25 s."""
+    """Function that numba compiles on the first call, because importing numba with dmo would take 0.25 s."""
 
     def __init__(self, function: Callable[..., Any], flags: tuple[str, ...]):
         self.function, self.flags, self.ready = function, flags, None
@@ -33,7 +33,7 @@ class _Compiled:
         return self.dispatcher()(*arguments)
 
     def dispatcher(self) -> Any:
-        """Compile the function. All functions of its module are replaced, so that compiled loops can call them."""
+        """Compile the function, and replace all such functions of its module, so that compiled loops can call them."""
         with _ONE_BY_ONE:
             if self.ready is None:
                 self.ready = _by_numba(self.function, self.flags)
@@ -227,7 +227,7 @@ def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-u
 
 @compiled(*ANY_ORDER)
 def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no-untyped-def]
-    """Write sums, or values norm + norm - factor * sum if the factor is not 0, to a row of K."""
+    """Write values norm + norm - factor * sum to a row of K, or the sums if the factor is 0."""
     for j in range(count):
         if factor == 0.0:
             K[row, column + j] = total[j]

@@ -50,7 +50,7 @@ class EntryMap:
     power: int = 1
 
     def norms(self, prepared: Prepared) -> np.ndarray:
-        """Return the summand of each row that depends only on its norm, in the data type of the kernel values."""
+        """Return the norm of each row, scaled as the function requires, in the data type of the kernel values."""
         weight = -0.5 * self.a if self.op == loops.GAUSSIAN else 1.0
         return (weight * prepared.norms).astype(prepared.dtype)
 
@@ -90,9 +90,8 @@ def fill(
     """
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
-        if (
-            lower
-        ):  # NumPy uses the symmetric BLAS product, which is faster, for the diagonal block x.values @ x.values.T
+        if lower:
+            # Multiply the diagonal block separately, because NumPy uses the faster symmetric BLAS product for it.
             if first:
                 np.matmul(x.values, y.values[:first].T, out=K[first : first + len(x), :first])
             np.matmul(x.values, x.values.T, out=K[first : first + len(x), first : first + len(x)])

@@ -1,4 +1,4 @@
-"""Preparation of rows for kernels: checks, normalization, centering and norms."""
+"""Checks, normalization, centering and norms of rows, before kernel values are computed."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> 
 
 
 def by_column(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the ancestors of each label, with column indices as names of the labels."""
+    """Convert the hierarchy of label names to a hierarchy of column indices."""
     found: dict[str, list[str]] = {}
     for column, above in ancestor_pairs(hierarchy, names).tolist():
         found.setdefault(str(column), []).append(str(above))

@@ -1,7 +1,7 @@
 """Label kernels, which measure the similarity of outputs such as vectors, sets or sequences.
 
-A label kernel matrix K_Y is represented by a factor T (n x q) with K_Y = T T'. Estimators process T like a matrix of
-label columns, so they never need the n x n matrix.
+A label kernel matrix K_Y is represented by a factor T (n x q) with K_Y = T T'. Estimators process T like a label matrix
+with q columns.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SequenceKernel:
 
 
 LabelKernel = str | Kernel | SetKernel | SequenceKernel
-"""Kernel on outputs y. It is "linear", "precomputed" if y is the kernel matrix, or a kernel on vectors or objects."""
+"""Kernel on outputs, such as "linear". With "precomputed", the outputs are the rows of the kernel matrix."""
 
 
 def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:

@@ -298,7 +298,7 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
 
 
 def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
-    """Find the k other samples with the largest positive proximities for each sample, or fewer if k do not exist.
+    """Find the k samples with the largest proximities to each sample, or fewer if k proximities are not positive.
 
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
     """

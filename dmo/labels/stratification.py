@@ -80,7 +80,7 @@ def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Assign samples to parts, where samples with the same needs are assigned in the order of their rows."""
+    """Assign samples to parts by iterative stratification."""
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
     left = np.diff(columns.indptr).astype(np.int64)  # number of unassigned samples of each label

@@ -1,7 +1,7 @@
 """Low-rank approximations of kernels, and the choice between Nystrom and MEKA.
 
 Each class is a scikit-learn transformer. Its objects can also be passed to kernel estimators, for example as
-`approximation=Nystrom(rank=500)`. Nystrom and MEKA are compared on held-out rows, with the same memory for both.
+`approximation=Nystrom(rank=500)`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Choice:
     feature_map : FeatureMap
         Feature map with the smallest error.
     errors : dict of str to dict
-        Errors of each candidate, as returned by `sampled_error`. The keys are the names of the candidates.
+        Result of `sampled_error` for each candidate, by the name of the candidate.
 
     Examples
     --------
@@ -94,13 +94,13 @@ def choose(
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     rank : int or None, default=None
-        Number of landmarks of the Nystrom maps. None is 1000. MEKA uses as much memory as the n x rank Nystrom factor.
+        Number of landmarks of the Nystrom maps, by default 1000. MEKA uses as much memory as the n x rank factor.
     memory : float or None, default=None
         Maximum size of the factor of each map in bytes. It replaces `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     random_state : int, Generator or None, default=None
-        Seed of the random choice of held-out rows, landmarks and clusters.
+        Seed for choosing held-out rows, landmarks and clusters.
     dtype : dtype, default=float32
         Data type of the factor rows.
     fit_rows : int or None, default=None
@@ -286,40 +286,38 @@ class Nystrom(_Approximation):
     kernel : str, Kernel or None, default=None
         Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     rank : int or "auto", default=1000
-        Number of landmarks, which is the number of columns of the factor. It is limited to the number of samples. With
-        "auto", the number depends on `tol` and `memory`.
+        Number of landmarks and columns of the factor, at most the number of rows for fitting. With "auto", it depends
+        on `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
         Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
         and "uniform" draws random rows.
     tol : float or None, default=None
-        Relative error in the Frobenius norm to reach with rank="auto". None is 0.01, or no tolerance if `memory` is
-        given.
+        Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
+        otherwise no tolerance.
     memory : float or None, default=None
         Maximum size of the n x rank factor in bytes. It requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting. If X has more rows, a random sample is used. By default, there are 8 rows
-        per landmark with "rpcholesky" and 16 otherwise, but at least 4096 and at most 20 000. With rank="auto", the
-        default is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. By default, it is 8 per landmark with
+        "rpcholesky" and otherwise 16, but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. If None, a transformer returns float64 for float64 input and float32 otherwise. An
-        estimator uses float32.
+        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of the random choice of landmarks and samples. If None, an estimator uses its own seed.
+        Seed for choosing landmarks and samples. By default, an estimator uses its own seed.
     solver : {"direct", "cg", "auto"}, default="direct"
         Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows, where r is the rank. "cg" solves
         a regression on the kernel values at the landmarks, by normal equations or conjugate gradients. It takes at most
         half as long if the landmarks are far from each other, but several times as long if they are close. With "cg",
-        predicting label sets requires an additional fit on part of the rows. A sweep fits every candidate separately.
-        `partial_fit` and other estimators raise an error with "cg", because they require factor rows. "auto" selects
-        "cg" if only scores are required, the kernel values fit in memory, and the kernel matrix of the landmarks
-        indicates that "cg" is faster. Otherwise, it selects "direct".
+        predicting label sets requires an additional fit on part of the rows, and a hyperparameter sweep fits every
+        candidate separately. `partial_fit` and other estimators do not support "cg", because they require factor rows.
+        "auto" selects "cg" if only scores are required, the kernel values fit in memory, and the kernel matrix of the
+        landmarks indicates that "cg" is faster. Otherwise, it selects "direct".
 
     Attributes
     ----------
     map_ : FeatureMap
         Fitted feature map.
     error_ : dict
-        Estimated approximation errors, as returned by `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Notes
     -----
@@ -380,7 +378,7 @@ class Nystrom(_Approximation):
 
 @parametrized
 class Meka(_Approximation):
-    r"""Memory-efficient kernel approximation (MEKA), which clusters the rows and computes a basis for each cluster.
+    r"""Memory-efficient kernel approximation (MEKA), with a basis for each cluster of samples.
 
     Parameters
     ----------
@@ -397,28 +395,27 @@ class Meka(_Approximation):
         Computation of the matrices that link pairs of clusters. "exact" uses all kernel values between two clusters,
         and "sampled" uses least squares on sampled rows.
     eta : float in [0, 1), default=0.0
-        Fraction of the cluster pairs whose links are set to zero. The pairs whose centers have the smallest kernel
-        values are chosen.
+        Fraction of the cluster pairs whose links are set to zero. These are the pairs of centers with the smallest
+        kernel values.
     tol : float or None, default=None
-        Relative error in the Frobenius norm to reach with rank="auto". None is 0.01, or no tolerance if `memory` is
-        given.
+        Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
+        otherwise no tolerance.
     memory : float or None, default=None
         Maximum size of the bases and links in bytes. It requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting. If X has more rows, a random sample is used. By default, there are 16 rows
-        per column of the factor, but at least 4096 and at most 20 000. With rank="auto", the default is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. By default, it is 16 per column of the factor,
+        but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. If None, a transformer returns float64 for float64 input and float32 otherwise. An
-        estimator uses float32.
+        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of the random choice of clusters, landmarks and samples. If None, an estimator uses its own seed.
+        Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 
     Attributes
     ----------
     map_ : FeatureMap
         Fitted feature map.
     error_ : dict
-        Estimated approximation errors, as returned by `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Notes
     -----
@@ -430,7 +427,7 @@ class Meka(_Approximation):
 
     References
     ----------
-    Si, Hsieh, Dhillon 2014. The differences from the paper are described in `dmo.lowrank.meka`.
+    Si, Hsieh, Dhillon 2014.
 
     Examples
     --------
@@ -478,34 +475,31 @@ class Meka(_Approximation):
 class BestLowRank(_Approximation):
     """Nystrom or MEKA approximation of a kernel, whichever has the smaller error on held-out rows.
 
-    Both approximations use the same amount of memory. MEKA is tried only if the relative error of Nystrom is above 0.01
-    with both "rpcholesky" and "kmeans" landmarks.
+    Both approximations use the same amount of memory. MEKA is tried only if the relative error of Nystrom is above 0.01.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
         Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     rank : int or None, default=None
-        Number of Nystrom landmarks. None is 1000. MEKA uses as much memory as the n x rank Nystrom factor.
+        Number of Nystrom landmarks, by default 1000. MEKA uses as much memory as the n x rank Nystrom factor.
     memory : float or None, default=None
         Maximum size of the factor in bytes. It replaces `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting. If X has more rows, a random sample is used. The default is the one of
-        `Nystrom` or `Meka`.
+        Maximum number of rows for fitting, as for `Nystrom` and for `Meka` with rank="auto".
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. If None, a transformer returns float64 for float64 input and float32 otherwise. An
-        estimator uses float32.
+        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of the random choice of clusters, landmarks and samples. If None, an estimator uses its own seed.
+        Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 
     Attributes
     ----------
     map_ : FeatureMap
         Fitted feature map.
     error_ : dict
-        Estimated approximation errors, as returned by `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class FeatureMap:
     dtype : dtype
         Data type of the factor rows.
     error : dict, default={}
-        Estimated approximation errors, as returned by `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class FeatureMap:
         raise NotImplementedError
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Multiply the rows of `raw` by coefficients, in order to predict new samples.
+        """Multiply the rows of `raw` by coefficients, to predict new samples.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class FeatureMap:
         Returns
         -------
         ndarray of shape (m, k), float64
-            Product raw(X) B. Sums use float64, because large coefficients of both signs cancel. In float32, the sums
+            Product raw(X) B. Sums are computed in float64, because large coefficients of both signs cancel. Float32 sums
             would be ten times less accurate than the kernel values.
         """
         return multiplied(self.raw(X), [coefficients])
@@ -127,7 +127,7 @@ class FeatureMap:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
-        """Return the number of entries of the factor of n samples, which measures its memory.
+        """Return the number of entries of the factor of n samples.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class FeatureMap:
         Parameters
         ----------
         error : mapping
-            Approximation errors, as returned by `sampled_error`.
+            Approximation errors from `sampled_error`.
 
         Returns
         -------
@@ -183,7 +183,7 @@ class FeatureMap:
         return replace(self, error=dict(error))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Convert the map to arrays and JSON metadata, in order to save it.
+        """Convert the map to arrays and JSON metadata for saving.
 
         Returns
         -------
@@ -209,14 +209,14 @@ class FeatureMap:
         Parameters
         ----------
         arrays : mapping of str to ndarray or csr_array
-            Arrays that `to_arrays` returned.
+            Arrays of the map.
         meta : mapping
-            Metadata that `to_arrays` returned.
+            Metadata of the map.
 
         Returns
         -------
         FeatureMap
-            Map of the class that the metadata name.
+            Restored map.
 
         Raises
         ------
@@ -321,8 +321,8 @@ class LinearMap(FeatureMap):
         Parameters
         ----------
         dtype : dtype
-            Data type of the samples. The output is float32 if NumPy promotes this type and float32 to float32, and the
-            kernel does not normalize samples.
+            Data type of the samples. Float32 is exact for float32, float16 and integers of at most 16 bits, unless the
+            kernel normalizes the samples.
 
         Returns
         -------
@@ -333,22 +333,10 @@ class LinearMap(FeatureMap):
         return replace(self, dtype=np.dtype(np.float32)) if narrow else self
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Compute the factor rows of samples in memory.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Samples as rows.
-
-        Returns
-        -------
-        ndarray of shape (m, d)
-            Factor rows, with the data type of the map.
-        """
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # the subtraction below converts other dense arrays to float64 without a copy
-        # Do not call normalize_rows without need, because its first call loads compiled loops.
+            block = double(block)  # other arrays are converted by the subtraction below, which saves a copy
+        # Call normalize_rows only if necessary, because its first call loads compiled loops.
         block = block if how is None else normalize_rows(block, how)
         return np.subtract(dense(block), self.shift, dtype=self.dtype)

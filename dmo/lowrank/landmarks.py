@@ -27,7 +27,7 @@ _SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
 """Number of features of a sketch, and maximum number of array entries that are sketched at a time.
 
 Sketches of 512 or 1024 features do not yield better landmarks."""
-# Sample size of k-means per center, and its minimum. More rows change the centers by less than their distances.
+# Sample size of k-means per center, and its minimum. In a larger sample, the centers would be almost the same.
 _PER_CENTER, _LOOK = 20, 2048
 
 
@@ -81,7 +81,7 @@ def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepar
 
 
 def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
-    """Return a function that maps float32 rows of d features to 256 sums, with nearly the same distances."""
+    """Return a function that maps float32 rows of d features to 256 sums and nearly preserves distances."""
     # Each feature is added to one of the sums with a random sign [Charikar, Chen, Farach-Colton 2004]. Consecutive
     # features are added to consecutive sums, with a new random start after every 256 features.
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
@@ -100,7 +100,7 @@ def _is_wide(d: int) -> bool:
 def metric_space(kernel: Kernel) -> Space:
     """Return the space in which Euclidean distances rank pairs of rows nearly like the kernel."""
     normalize: Space = getattr(kernel, "normalize", None) or "raw"
-    if type(kernel).__name__ == "ChiSquare":  # the chi-square distance is nearly proportional to the Hellinger distance
+    if type(kernel).__name__ == "ChiSquare":  # chi-square is nearly proportional to the squared Hellinger distance
         return {"raw": "sqrt", "l1": "hellinger"}.get(normalize, normalize)  # type: ignore[return-value]
     return "l2" if type(kernel).__name__ == "Cosine" else normalize
 
@@ -113,7 +113,7 @@ def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scip
 
 
 def from_space(centers: np.ndarray, space: Space, X: Block) -> Block:
-    """Map cluster centers from a space back to the input space, in the format of X and up to normalization."""
+    """Map cluster centers back to the input space, up to normalization, in the format of X."""
     return alike(centers * centers if space in ("hellinger", "sqrt") else centers, X)
 
 
@@ -152,7 +152,7 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest center of each row. In float64, the result does not depend on the batch."""
+    """Return the index of the nearest center of each row. Float64 makes it independent of the batch of the row."""
     centers = centers.astype(np.float64)
     middle = centers.mean(axis=0)
     E, rest = shifted(double(E), middle)
@@ -208,7 +208,7 @@ def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Clusters of rows in memory. `X` has the rows sorted by cluster, and `edges` has the first row of each."""
+    """Clusters of rows in memory. Rows of `X` are sorted by cluster, and `edges` are the indices between clusters."""
 
     kernel: Kernel
     dtype: np.dtype
@@ -250,6 +250,6 @@ class Partition:
 
 
 def nearest_center(X: Any, space: Space, centers: np.ndarray) -> np.ndarray:
-    """Return the cluster of each row of X. In float64, the result does not depend on the batch."""
+    """Return the cluster of each row of X. Float64 makes the result independent of the batch of the row."""
     found = [assign(to_space(X[where], space, np.float64), centers) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

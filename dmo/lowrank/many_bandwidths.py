@@ -2,8 +2,8 @@
 
 Kernels exp(-f(distance) / w) with different bandwidths w are powers of each other. The logarithms -log2 k(x, z) of one
 kernel at the landmarks z therefore determine the values of the other kernels, with one exponential per value. Landmarks
-for one bandwidth are also suitable for half and for twice this bandwidth. The approximation errors differ from those of
-separately chosen landmarks by a few percent, which is also the difference between two random seeds.
+for one bandwidth are also suitable for half and for twice this bandwidth. Landmarks that are chosen for each bandwidth
+change the approximation error by only a few percent, like another random seed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dmo.threads import in_threads
 
 @dataclass(frozen=True, eq=False)
 class ExponentMap:
-    """Nystrom map for a scaled bandwidth, which computes factor rows from logarithms of the base kernel."""
+    """Nystrom map for a scaled bandwidth, which uses the logarithms of kernel values for the original bandwidth."""
 
     map: NystromMap  # Nystrom map of the kernel with the scaled bandwidth
     keep: np.ndarray  # indices of the landmarks that this map uses
-    power: float  # exponent p for which the kernel of this map is the base kernel to the power p
+    power: float  # exponent p for which the kernel of this map is the original kernel to the power p
 
     mixing = None
 
     def raw(self, X: Any, /) -> np.ndarray:
-        """Compute factor rows (m x rank) from the values -log2 k(x, z) of the base kernel (m x r)."""
+        """Compute factor rows (m x rank) from the values -log2 k(x, z) for the original bandwidth (m x r)."""
         out = np.empty((len(X), self.map.rank), self.map.dtype)
         projection = self.map.projection.astype(self.map.dtype)
         for where in row_blocks(len(X), max(1, PREPARED // max(1, X.shape[1]))):
@@ -48,9 +48,9 @@ class ExponentMap:
 
 @dataclass(frozen=True, eq=False)
 class ManyBandwidths:
-    """Factory of Nystrom maps that use the landmarks of a base map with other bandwidths."""
+    """Factory of Nystrom maps that use the landmarks of an existing map with other bandwidths."""
 
-    base: NystromMap  # Nystrom map of a kernel with a bandwidth
+    base: NystromMap  # Nystrom map for the original bandwidth
 
     @cached_property
     def _wide(self) -> Any:
@@ -67,7 +67,7 @@ class ManyBandwidths:
         return ExponentMap(NystromMap(kernel, self.base.dtype, self.base.landmarks[keep], projection), keep, power)
 
     def exponents(self, X: Rows) -> np.ndarray:
-        """Compute -log2 k(x, z) of the base kernel for all rows x of X and all landmarks z."""
+        """Compute -log2 k(x, z) for all rows x of X and all landmarks z, with the original bandwidth."""
         kernel = self.base.kernel
         assert isinstance(kernel, BandwidthKernel)
         return kernel.exponents(kernel.prepare(rows(X), self.base.dtype), self.base._ready[0])
@@ -78,7 +78,7 @@ def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows]
     n = next(iter(views.values())).shape[0]
     found = {view: np.empty((n, part.base.rank), part.base.dtype) for view, part in shared.items()}
     for where in row_blocks(n, size):
-        read = [(view, rows(views[view], where)) for view in shared]  # readers cache chunks per thread
+        read = [(view, rows(views[view], where)) for view in shared]  # read in one thread: caches are per thread
 
         def fill(part: tuple[str, Any], where: slice = where) -> None:
             view, block = part

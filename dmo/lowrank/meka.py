@@ -28,7 +28,7 @@ from dmo.progress import stage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
-    """MEKA feature map f(x) = T' w(x), where w(x) is computed by the cluster of x, and T links the clusters.
+    """MEKA feature map f(x) = T' w(x), where w(x) depends on the cluster of x, and T links the clusters.
 
     The cluster s of a sample x is the cluster with the nearest center. In the columns of this cluster, w(x) is
     M_s' [k(Z_s, x); k(Z_0, x)], where Z_s and Z_0 are landmarks. In all other columns, w(x) is 0.
@@ -54,7 +54,7 @@ class MekaMap(FeatureMap):
     shares : ndarray of shape (S,)
         Fraction of the fitted rows in each cluster.
     error : dict, default={}
-        Estimated approximation errors, as returned by `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     References
     ----------
@@ -117,20 +117,6 @@ class MekaMap(FeatureMap):
         return self._rows(X, self._ready[2])
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Multiply the rows of `raw` by coefficients, in order to predict new samples.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Samples as rows.
-        coefficients : ndarray of shape (r0, k), float64
-            Coefficients B of a linear model on the rows of `raw`.
-
-        Returns
-        -------
-        ndarray of shape (m, k), float64
-            Product raw(X) B.
-        """
         return self._rows(X, self.projections).dot(coefficients)
 
     def _rows(self, X: Rows, projections: Sequence[np.ndarray]) -> BlockRows:
@@ -230,8 +216,8 @@ def meka(
     clusters : int, default=10
         Number of clusters S. Fewer clusters are used if X has too few distinct rows.
     rank : int or "auto", default=128
-        Average number k of basis vectors per cluster. Larger clusters have proportionally more basis vectors. With
-        "auto", the number depends on `tol` and `memory`.
+        Average number k of basis vectors per cluster, which is distributed in proportion to the cluster sizes. With
+        "auto", it depends on `tol` and `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
         Basis of a cluster. "block-row" uses left singular vectors of the kernel rows of the cluster. "eigen" uses
         eigenvectors of the kernel matrix within the cluster. Both are approximated in the span of the landmarks.
@@ -239,19 +225,19 @@ def meka(
         Computation of L for n fitted rows. "exact" computes W'KW from about n^2 / 2 kernel values. "sampled" computes
         links by least squares on rows drawn by leverage, from about 5 n S k + n^2 / S kernel values.
     eta : float in [0, 1), default=0.0
-        Fraction of the cluster pairs whose links are set to zero. The pairs whose centers have the smallest kernel
-        values are chosen.
+        Fraction of the cluster pairs whose links are set to zero. These are the pairs of centers with the smallest
+        kernel values.
     random_state : int, Generator or None, default=None
-        Seed of the random choice of samples, clusters and landmarks.
+        Seed for choosing samples, clusters and landmarks.
     dtype : dtype, default=float32
         Data type of the factor rows.
     tol : float or None, default=None
-        Relative error to reach with rank="auto". None is 0.01, or no tolerance if `memory` is given.
+        Relative error to reach with rank="auto". The default is 0.01 without `memory`, and otherwise no tolerance.
     memory : float or None, default=None
         Maximum size of the n k + (S k)^2 numbers of W and L in bytes. It requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting. If X has more rows, a random sample is used. By default, there are 16 rows
-        per column of W, but at least 4096 and at most 20 000. With rank="auto", the default is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. By default, it is 16 per column of W, but at
+        least 4096 and at most 20 000. With rank="auto", it is 20 000.
 
     Returns
     -------
@@ -265,8 +251,8 @@ def meka(
 
     References
     ----------
-    Si, Hsieh, Dhillon 2014, algorithm 1. Unlike in the paper, links are exact projections, or their rows are sampled by
-    leverage.
+    Si, Hsieh, Dhillon 2014, algorithm 1. Instead of the regression of the paper, L is computed by projection, or by
+    least squares on rows sampled by leverage.
 
     Examples
     --------
@@ -314,15 +300,12 @@ def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int
 class _Cluster:
     """Intermediate results of the fit of one cluster s."""
 
-    # rank : number of basis vectors k_s.
-    # landmarks : landmarks Z_s of the cluster.
     # Q : orthonormal basis (n_s x m) of the kernel functions at all landmarks, evaluated at the rows of the cluster.
     # to_Q : matrix with Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q.
     # roughness : Gram matrix (m x m) of the columns of Q in the RKHS.
     # U : matrix (m x k_s) that defines the basis of the cluster, W_s = Q U.
     # own : link W_s' K_ss W_s of the cluster to itself.
-    # sampled : indices J_s of the rows that are sampled for link="sampled".
-    # weights : weights of the sampled rows in sums over all rows of the cluster.
+    # sampled, weights : indices of the rows that are sampled for link="sampled", and their importance weights.
     # seen : product of W_s' and the weighted kernel values between the cluster and the sampled rows of all clusters.
 
     rank: int

@@ -3,9 +3,8 @@
 Let C = k(X, Z) contain the kernel values of samples X at landmarks Z, and let W = k(Z, Z). The kernel matrix is
 approximated by C W^+ C'. Its factor is F = C P, where P P' = W^+. If landmarks are close to each other, W is nearly
 singular, and P amplifies the floating-point error of C. Therefore, pivoted Cholesky in float64 drops landmarks whose
-pivots are zero within the precision of C. A small multiple of the trace of W is also added to its diagonal. P is the
-inverse of a triangular matrix. After P has been computed once, each block of samples requires only the products C and
-C P, in the precision of C.
+pivots are zero within the precision of C. A small multiple of the trace of W is also added to its diagonal. P is
+computed once. Each block of samples then requires only the kernel values C and the product C P, in the precision of C.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class NystromMap(FeatureMap):
     projection : ndarray of shape (r, r)
         Upper triangular matrix P, where P P' is the inverse of k(Z, Z) after a small constant is added to its diagonal.
     error : dict, default={}
-        Estimated approximation errors, as returned by `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     References
     ----------
@@ -146,13 +145,12 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if coefficients.size <= PREPARED:  # cache the product, because reading P would dominate the time of one sample
+        if coefficients.size <= PREPARED:  # cache the product, because reading P would dominate single-row predictions
             if not self._last or self._last[0] is not coefficients:
                 self._last[:] = coefficients, self.projection @ coefficients
             factors = self._last[1:]
-        elif (
-            block.shape[0] > coefficients.shape[1]
-        ):  # for many samples, multiplying P by the coefficients first requires fewer operations
+        elif block.shape[0] > coefficients.shape[1]:
+            # For many samples, multiplying P by the coefficients first requires fewer operations.
             factors = [self.projection @ coefficients]
         if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
@@ -285,7 +283,7 @@ def landmark_map(
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
         Choice of landmarks, as in `nystrom`.
     random_state : int, Generator or None, default=None
-        Seed of the random choice of samples and landmarks.
+        Seed for choosing samples and landmarks.
     dtype : dtype, default=float32
         Data type of the kernel values.
     fit_rows : int or None, default=None
@@ -336,23 +334,22 @@ def nystrom(
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     rank : int or "auto", default=1000
-        Number of landmarks, at most n. The map has fewer landmarks if the kernel matrix has a lower rank. With "auto",
-        the number depends on `tol` and `memory`.
+        Number of landmarks, at most the number of rows for fitting. The map has fewer landmarks if the kernel matrix
+        has a lower rank. With "auto", the number depends on `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
         Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
         and "uniform" draws random rows.
     random_state : int, Generator or None, default=None
-        Seed of the random choice of samples and landmarks.
+        Seed for choosing samples and landmarks.
     dtype : dtype, default=float32
         Data type of the factor rows.
     tol : float or None, default=None
-        Relative error to reach with rank="auto". None is 0.01, or no tolerance if `memory` is given.
+        Relative error to reach with rank="auto". The default is 0.01 without `memory`, and otherwise no tolerance.
     memory : float or None, default=None
         Maximum size of the n x rank factor in bytes. It requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting. If X has more rows, a random sample is used. By default, there are 8 rows
-        per landmark with "rpcholesky" and 16 otherwise, but at least 4096 and at most 20 000. With rank="auto", the
-        default is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. By default, it is 8 per landmark with
+        "rpcholesky" and otherwise 16, but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
 
     Returns
     -------
@@ -454,7 +451,7 @@ def cut_off(dtype: np.dtype) -> tuple[float, float]:
 
 
 def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return indices `keep` and P with P P' = A[keep, keep]^-1, for a positive semidefinite matrix A = `square`."""
+    """Return indices `keep` and P with P P' = A[keep, keep]^-1 for the positive semidefinite matrix A = `square`."""
     # Pivoted Cholesky drops pivots below `drop` times the largest diagonal entry. Then `jitter` times the trace is
     # added to the diagonal of the remaining matrix.
     square = (square + square.T) / 2
@@ -486,7 +483,7 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
     """Fit the kernel on X, and estimate mean and median distances from a random sample."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbor" in repr(parsed):  # use all rows, because the distance to neighbors depends on their number
+    if "mean-fifth-neighbor" in repr(parsed):  # the distance to neighbors depends on the number of rows, so use all
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)

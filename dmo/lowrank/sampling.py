@@ -1,4 +1,4 @@
-"""Estimates of the error of low-rank kernels on random samples, and the choice of the rank by the estimates."""
+"""Estimates of the error of low-rank kernels from random samples, and the choice of a rank by these estimates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: 
 
 
 def gather(source: Rows, index: np.ndarray) -> Block:
-    """Read rows with ascending indices into memory. At most one chunk of the source is held in memory."""
+    """Read rows with ascending indices into memory, and hold at most one more chunk of the source in memory."""
     return source.take(index) if isinstance(source, SampledRows) else sampled(source, index)
 
 
@@ -107,8 +107,8 @@ def sampled_error(
     random_state : int, Generator or None, default=None
         Seed of the random sample.
     probes : ndarray of int or None, default=None
-        Indices of the rows whose kernel values are tested. The other argument of the kernel is one of these rows or, if
-        there are fewer than 256 of them, one of the random rows that extend them to 256. None is 256 random rows.
+        Indices of rows whose kernel values are tested, by default 256 random rows. Fewer than 256 probes are also tested
+        against additional random rows, for 256 rows in total.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def error_rows(n: int, random_state: int) -> np.ndarray:
 def _drawn(
     n: int, random_state: int | np.random.Generator | None, probes: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted indices of the probes, and of the random rows that are sampled in addition."""
+    """Return the sorted indices of the probes and the sorted indices of the additional random rows."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
     # Draw positions among the rows that are not probes, and convert them to row indices. This avoids an array of all
