@@ -27,9 +27,10 @@ def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
     neighbors : Neighbors
         Nearest neighbors of each sample.
     mode : {"union", "mutual", "directed", "sum"}, default="union"
-        Rule for the edges. In a "directed" graph, entry (i, j) is 1 if j is a neighbor of i. In the "union", it is 1 if
-        i is a neighbor of j or j is a neighbor of i. In a "mutual" graph, it is 1 if i and j are neighbors of each
-        other. The "sum" is the directed matrix plus its transpose, so entries of mutual neighbors are 2.
+        Rule for the edges. In a "directed" graph, entry (i, j) is 1 if j is a neighbor of i. In the "union", the entry
+        is 1 if i is a neighbor of j or j is a neighbor of i. In a "mutual" graph, the entry is 1 if i and j are
+        neighbors of each other. The "sum" is the directed matrix plus its transpose, so entries of mutual neighbors are
+        2.
 
     Returns
     -------
@@ -168,7 +169,7 @@ def geodesics(graph: csr_array) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n, n), float64
-        Lengths of the shortest paths. This dense array requires 8 n^2 bytes.
+        Lengths of the shortest paths, in a dense array of 8 n^2 bytes.
 
     Raises
     ------
@@ -273,7 +274,8 @@ def weigh(
     local : int, default=7
         Number of the neighbor whose distance is the scale s_i of "local". Numbers above n - 1 are reduced to n - 1.
     scales : ndarray of shape (n,), default=None
-        Scales s_i of "local", instead of distances to neighbors. Zero scales are replaced by the smallest nonzero scale.
+        Scales s_i of "local", instead of distances to neighbors. Scales of 0 are replaced by the smallest nonzero
+        scale.
     tau : float, default=1.0
         Positive constant of "inverse".
 
@@ -537,7 +539,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     X : row source of shape (n, d)
         Samples as dense or CSR rows, which are read into memory.
     neighbors : Neighbors
-        Neighbors of each sample. They can be restricted to samples of the same class.
+        Neighbors of each sample, which can be restricted to samples of the same class.
     reg : float, default=1e-3
         Constant that is added to the diagonal of the local Gram matrix, relative to its trace.
 

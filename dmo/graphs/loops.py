@@ -5,9 +5,9 @@ indices (-1 if empty). A smaller key is better, and ties are resolved by the low
 not depend on the order in which blocks are processed.
 
 After the first blocks, almost all keys are worse than the root. Therefore, matrices of inner products are scanned in
-pieces of 64 entries. A loop without branches, which the compiler vectorizes, checks whether any key of a piece is better
-than the root. Only then are the keys of the piece checked one by one. `scan_columns` copies the roots of 64 columns, in
-order to read the matrix row by row in memory order.
+pieces of 64 entries. A vectorized loop without branches checks whether any key of a piece is better than the root. Only
+then are the keys of the piece checked one by one. `scan_columns` copies the roots of 64 columns, in order to read the
+matrix row by row in memory order.
 """
 
 from __future__ import annotations

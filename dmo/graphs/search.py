@@ -5,11 +5,11 @@
    products of blocks of rows.
 2. Each pair of blocks is multiplied once, because a product yields keys for the rows of both blocks. No n x n array is
    stored. Instead, each row has a heap of its k + 8 smallest keys. Most keys are discarded after one comparison.
-3. Keys of dense rows have float32 precision. They suffer from cancellation if rows have large norms and small distances.
-   Centering reduces the norms without changing the distances. Keys only select candidates. The distances of candidates
-   are then recomputed in float64.
-4. Floating-point error of a key may hide a neighbor. Since the error is bounded, the rows for which this is possible are
-   known. They are searched again with float64 products.
+3. Keys of dense rows have float32 precision, and suffer from cancellation if rows have large norms and small distances.
+   Centering reduces the norms without changing the distances. Keys only select candidates, whose distances are then
+   recomputed in float64.
+4. Floating-point error of a key may hide a neighbor. The error is bounded, so the rows with possibly hidden neighbors
+   are known. These rows are searched again with float64 products.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int
     rounding = max(new.rounding, ready.rounding)
     if rounding and rows.shape[1] < len(ready) - own:  # otherwise, all samples are candidates
         # Let y be closer to x than the k-th candidate, whose squared distance is `reach`. The exact key of y is below
-        # reach - |x|^2. If y is not a candidate, its computed key exceeds the worst stored key. This requires an error
-        # of at least the difference. The error is at most `rounding` times radius^2, because |y| <= radius.
+        # reach - |x|^2. If y is not a candidate, its computed key exceeds the worst stored key, so that the error is at
+        # least the difference of these values. The error is at most `rounding` times radius^2, because |y| <= radius.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
         doubt &= new.scale > 0

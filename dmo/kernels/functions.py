@@ -32,7 +32,7 @@ class RBF(CenteredKernel):
     scale : float, default=1.0
         Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        Vector that is subtracted from normalized dense rows, to reduce floating-point error if the rows are far from
         the origin. By default, `fit` computes the offset from the training rows.
 
     Examples
@@ -75,7 +75,7 @@ class Exponential(CenteredKernel):
     scale : float, default=1.0
         Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        Vector that is subtracted from normalized dense rows, to reduce floating-point error if the rows are far from
         the origin. By default, `fit` computes the offset from the training rows.
 
     Examples

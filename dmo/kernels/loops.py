@@ -71,8 +71,8 @@ EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
 ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 
-# Coefficients of Chebyshev approximations of 2^f for f in [-1/2, 1/2], with the highest power first. They were computed
-# with 60 digits. Computing them at run time by LAPACK would yield results that depend on the CPU.
+# Coefficients of Chebyshev approximations of 2^f for f in [-1/2, 1/2], with the highest power first, computed with 60
+# digits. Coefficients that LAPACK computes at run time would depend on the CPU.
 _A6, _A5, _A4, _A3, _A2, _A1, _A0 = (
     np.float32(c)
     for c in (
@@ -131,7 +131,7 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
 @compiled(*EXACT_ORDER)
 def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
     """Map the inner products or distances in one row of K to kernel values, in place."""
-    # h + hy[j] is the sum of the norms of the two rows. For GAUSSIAN, it is multiplied by -a / 2.
+    # h + hy[j] is the sum of the norms of the two rows, which is multiplied by -a / 2 for GAUSSIAN.
     zero = row.dtype.type(0)
     if op == GAUSSIAN:
         for j in range(row.shape[0]):
@@ -238,9 +238,9 @@ def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no
 @compiled(*ANY_ORDER)
 def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
     """Write sums over the common features of CSR rows x_i and y_j to K[first + i, j], for i in start..stop."""
-    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. For each 128 rows of y, the columns with nonzero
-    # entries are copied to a dense block. Each row of x then selects its nonzero columns from this block. With `lower`,
-    # only entries with j <= first + i are written.
+    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. For every 128 rows of y, the columns with
+    # nonzero entries are copied to a dense block. Each row of x then selects its nonzero columns from this block. With
+    # `lower`, only entries with j <= first + i are written.
     (xd, xi, xp), (yd, yi, yp) = x, y
     longest, most, n_y = 0, 0, yp.shape[0] - 1
     for i in range(start, stop):

@@ -92,7 +92,7 @@ class MultiKernel:
     """Kernel of several views, which combines one kernel per view by a weighted sum or a weighted product."""
 
     # A product of kernels uses powers k_v^w_v. Powers between 0 and 1 are positive definite if the kernel is infinitely
-    # divisible. This holds for all kernels exp(-d / b) with a negative definite distance d.
+    # divisible, such as all kernels exp(-d / b) with a negative definite distance d.
     #
     # Source: Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
@@ -272,15 +272,15 @@ def kernel_array(
 ) -> da.Array:
     """Return the kernel matrix of samples as a lazy dask array.
 
-    If Y is None, chunks above the diagonal are transposes of the chunks below the diagonal. If the bandwidth is a rule,
-    it is computed immediately from at most 8192 rows.
+    If Y is None, chunks above the diagonal are transposes of the chunks below the diagonal. A bandwidth that is given
+    as a rule is computed immediately, from at most 8192 rows.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
         Kernel, or any description of a kernel that `parse` accepts.
     X : row source of shape (n, d)
-        Samples that correspond to the rows of the matrix. They are read in blocks of rows.
+        Samples that correspond to the rows of the matrix, which are read in blocks.
     Y : row source of shape (m, d) or None, default=None
         Samples that correspond to the columns of the matrix. The kernel is fitted on Y. To compare new samples with
         training samples, pass the training samples as Y. By default, Y is X.

@@ -5,8 +5,8 @@ sum (x - y)^2 / (x + y), and "min" is sum min(x, y).
 
 Inner products of dense rows are computed by BLAS. For CSR rows, only features that are nonzero in both rows are
 evaluated, because |x - y|_1 = |x|_1 + |y|_1 - 2 sum min(x, y) and chi2 = sum x + sum y - 4 sum x y / (x + y). For "l1",
-"chi2" and "min", dense rows with many zeros are first converted to CSR. Other dense rows are compared feature by feature,
-in order to avoid cancellation.
+"chi2" and "min", dense rows with many zeros are converted to CSR. Other dense rows are compared feature by feature, in
+order to avoid cancellation.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def central_row(
 ) -> np.ndarray:
     """Compute the mean of up to 512 evenly spaced rows after normalization, as an offset for centering.
 
-    The rows are chosen from `index`, or from all rows if it is None. Error messages refer to row i as `names[i]`.
+    The rows are chosen from `index`, or from all rows if `index` is None. Error messages refer to row i as `names[i]`.
     """
     index = np.arange(X.shape[0]) if index is None else index
     index = index[:: max(1, -(-len(index) // 512))]
@@ -224,7 +224,8 @@ def resolve(
 ) -> float:
     """Compute the bandwidth by a rule from the rows `index` of p, or from all rows. Raise UserError if it is 0."""
     # The lower triangle of `K` (n x n) contains inner products of the rows if `pair` is "dot", and otherwise distances.
-    # Bandwidths up to `floor` are floating-point error. `weights` are positive numbers of repetitions of each row.
+    # A bandwidth of at most `floor` is indistinguishable from floating-point error. `weights` are positive numbers of
+    # repetitions of each row.
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]

@@ -34,9 +34,9 @@ class Prepared:
     values : ndarray, csr_array, or array of another library, of shape (n, d)
         Rows after normalization and subtraction of the offset of the kernel.
     norms : ndarray, or array of the same library, of shape (n,), float64
-        Norm of each row of `values`. It is the squared L2 norm or the L1 norm, depending on the kernel.
+        Squared L2 norm or L1 norm of each row of `values`, depending on the kernel.
     origin : int
-        Checksum of the normalization and the offset. It detects rows that were prepared by another kernel.
+        Checksum of the normalization and the offset, which detects rows that were prepared by another kernel.
     part_of : Subset or None, default=None
         Source of the rows and their indices, which identify cached distances in hyperparameter searches.
 
@@ -152,8 +152,9 @@ def ready(
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
     """Normalize rows and subtract `offset`. Return the rows in `dtype`, and their norms in float64."""
-    # UserError is raised for entries that are not finite and, with `non_negative`, for negative entries. It reports the
-    # column of the entry, and its row number from `names`. Rows are processed in blocks that fit in the CPU cache.
+    # UserError is raised for entries that are not finite and, with `non_negative`, for negative entries. The error
+    # reports the column and the row number (from `names`) of the entry. Rows are processed in blocks that fit in the
+    # CPU cache.
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape
@@ -221,8 +222,8 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
         "l1" scales rows to unit L1 norm, "l2" to unit L2 norm. "hellinger" scales rows to unit L1 norm and computes the
         square root of every entry. With None, rows are not scaled.
     dtype : dtype, default=None
-        Data type of the result. By default, it is float32 for integers of up to 16 bits and floats of up to 32 bits,
-        and float64 otherwise.
+        Data type of the result. The default is float32 for integers of up to 16 bits and floats of up to 32 bits, and
+        otherwise float64.
 
     Returns
     -------

@@ -50,7 +50,7 @@ class Proximity(ParameterObject):
     p : float, default=2.0
         Order of the "minkowski" distance, at least 1.
     bandwidth : float, default=1.0
-        Positive bandwidth of "hamming-exponential" and "minkowski". It is also the constant tau of "inverse".
+        Positive bandwidth of "hamming-exponential" and "minkowski", and constant tau of "inverse".
     class_features : {"sums", "indicators"}, default=None
         Description of the classes by features for the scheme "classes". "sums" uses the sum of the features over all
         samples of a class. "indicators" uses whether a feature is nonzero in any sample of the class. None describes a
@@ -80,8 +80,9 @@ class Proximity(ParameterObject):
     - "tanimoto": z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41].
     - the weights of `dmo.graphs.weigh` except "constant" and "distance".
 
-    The scheme "classes" computes D^-1 Y S Y' D^-1, where Y are the labels, D = diag(Y 1), and S contains similarities of
-    the classes. S is Y'Y for "counts". All similarities of the other schemes are also available.
+    The scheme "classes" computes D^-1 Y S Y' D^-1, where Y is the label matrix, D = diag(Y 1), and S contains
+    similarities of the classes. For "counts", S is Y'Y. The similarities of "bits" and "projection" are also available
+    for classes.
 
     References
     ----------

@@ -1,6 +1,6 @@
 """Low-rank approximations of kernels, and the choice between Nystrom and MEKA.
 
-Each class is a scikit-learn transformer. Its objects can also be passed to kernel estimators, for example as
+The classes are scikit-learn transformers. Kernel estimators also use these classes, for example as
 `approximation=Nystrom(rank=500)`.
 """
 
@@ -83,20 +83,20 @@ def choose(
 ) -> Choice:
     """Fit Nystrom and MEKA feature maps of equal size, and choose the map with the smallest error.
 
-    The maps are fitted without 512 random rows, or without a quarter of the rows if X has fewer than 2048. Their errors
-    are estimated on the kernel matrix of these held-out rows. MEKA is tried only if the relative errors of both Nystrom
-    maps are above 0.01.
+    The maps are fitted without 512 random rows, or without a quarter of the rows if X has fewer than 2048. The errors
+    of the maps are estimated on the kernel matrix of the held-out rows. MEKA is tried only if the relative errors of
+    both Nystrom maps are above 0.01.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel to approximate. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     rank : int or None, default=None
         Number of landmarks of the Nystrom maps, by default 1000. MEKA uses as much memory as the n x rank factor.
     memory : float or None, default=None
-        Maximum size of the factor of each map in bytes. It replaces `rank`.
+        Maximum size of the factor of each map in bytes, instead of `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     random_state : int, Generator or None, default=None
@@ -180,20 +180,19 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         Parameters
         ----------
         kernel : str or Kernel
-            Kernel of the estimator. It is used if the `kernel` of this object is None.
+            Kernel of the estimator, which is used if the `kernel` of this object is None.
         X : row source of shape (n, d)
             Samples as rows. Chunks must contain whole rows.
         random_state : int or None, default=None
-            Seed of the estimator. It is used if the `random_state` of this object is None.
+            Seed of the estimator, which is used if the `random_state` of this object is None.
         center : bool, default=False
-            Whether the estimator centers the factor rows. This only affects `LinearMap`.
+            Whether the estimator centers the factor rows, which only affects a `LinearMap`.
 
         Returns
         -------
         FeatureMap
-            Fitted feature map, with factor rows in float32 unless `precision` is set. A linear kernel is not
-            approximated if the factor may have at least as many columns as X has features. In this case, the map is a
-            `LinearMap` in float64.
+            Fitted feature map, with factor rows in float32 unless `precision` is set. If the factor may have at least
+            as many columns as X has features, a linear kernel returns an exact `LinearMap` in float64.
         """
         own, seed = self._own(kernel, random_state)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
@@ -222,7 +221,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         X : row source of shape (n, d)
             Samples as rows. Chunks must contain whole rows.
         y : object, default=None
-            Ignored. It exists for compatibility with pipelines.
+            Ignored. The parameter exists for compatibility with pipelines.
 
         Returns
         -------
@@ -286,8 +285,8 @@ class Nystrom(_Approximation):
     kernel : str, Kernel or None, default=None
         Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     rank : int or "auto", default=1000
-        Number of landmarks and columns of the factor, at most the number of rows for fitting. With "auto", it depends
-        on `tol` and `memory`.
+        Number of landmarks and columns of the factor, at most the number of rows for fitting. With "auto", the number
+        depends on `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
         Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
         and "uniform" draws random rows.
@@ -295,22 +294,23 @@ class Nystrom(_Approximation):
         Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
         otherwise no tolerance.
     memory : float or None, default=None
-        Maximum size of the n x rank factor in bytes. It requires rank="auto".
+        Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, which are drawn at random. By default, it is 8 per landmark with
-        "rpcholesky" and otherwise 16, but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
+        Maximum number of rows for fitting, drawn at random. The default is 20 000 with rank="auto". Otherwise,
+        the default is 8 rows per landmark with "rpcholesky" or 16 with other landmarks, but from 4096 to 20 000 rows.
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
         Seed for choosing landmarks and samples. By default, an estimator uses its own seed.
     solver : {"direct", "cg", "auto"}, default="direct"
-        Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows, where r is the rank. "cg" solves
-        a regression on the kernel values at the landmarks, by normal equations or conjugate gradients. It takes at most
-        half as long if the landmarks are far from each other, but several times as long if they are close. With "cg",
-        predicting label sets requires an additional fit on part of the rows, and a hyperparameter sweep fits every
-        candidate separately. `partial_fit` and other estimators do not support "cg", because they require factor rows.
-        "auto" selects "cg" if only scores are required, the kernel values fit in memory, and the kernel matrix of the
-        landmarks indicates that "cg" is faster. Otherwise, it selects "direct".
+        Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows, where r is the rank. "cg"
+        solves a regression on the kernel values at the landmarks, by normal equations or conjugate gradients. "cg"
+        takes at most half as long as "direct" if the landmarks are far from each other, but several times as long if
+        the landmarks are close. With "cg", predicting label sets requires an additional fit on part of the rows, and a
+        hyperparameter sweep fits every candidate separately. `partial_fit` and other estimators do not support "cg",
+        because they require factor rows. "auto" selects "cg" if only scores are required, the kernel values fit in
+        memory, and the kernel matrix of the landmarks indicates that "cg" is faster. Otherwise, "auto" selects
+        "direct".
 
     Attributes
     ----------
@@ -361,11 +361,11 @@ class Nystrom(_Approximation):
         Parameters
         ----------
         kernel : str or Kernel
-            Kernel of the estimator. It is used if the `kernel` of this object is None.
+            Kernel of the estimator, which is used if the `kernel` of this object is None.
         X : row source of shape (n, d)
             Samples as rows. Chunks must contain whole rows.
         random_state : int or None, default=None
-            Seed of the estimator. It is used if the `random_state` of this object is None.
+            Seed of the estimator, which is used if the `random_state` of this object is None.
 
         Returns
         -------
@@ -395,18 +395,18 @@ class Meka(_Approximation):
         Computation of the matrices that link pairs of clusters. "exact" uses all kernel values between two clusters,
         and "sampled" uses least squares on sampled rows.
     eta : float in [0, 1), default=0.0
-        Fraction of the cluster pairs whose links are set to zero. These are the pairs of centers with the smallest
-        kernel values.
+        Fraction of the cluster pairs whose links are set to zero. Pairs of centers with the smallest kernel values come
+        first.
     tol : float or None, default=None
         Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
         otherwise no tolerance.
     memory : float or None, default=None
-        Maximum size of the bases and links in bytes. It requires rank="auto".
+        Maximum size of the bases and links in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, which are drawn at random. By default, it is 16 per column of the factor,
-        but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. The default is 16 rows per column of the factor,
+        but at least 4096 and at most 20 000 rows. With rank="auto", the default is 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
         Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 
@@ -475,7 +475,7 @@ class Meka(_Approximation):
 class BestLowRank(_Approximation):
     """Nystrom or MEKA approximation of a kernel, whichever has the smaller error on held-out rows.
 
-    Both approximations use the same amount of memory. MEKA is tried only if the relative error of Nystrom is above 0.01.
+    Nystrom and MEKA use the same amount of memory. MEKA is tried only if the relative error of Nystrom is above 0.01.
 
     Parameters
     ----------
@@ -484,13 +484,13 @@ class BestLowRank(_Approximation):
     rank : int or None, default=None
         Number of Nystrom landmarks, by default 1000. MEKA uses as much memory as the n x rank Nystrom factor.
     memory : float or None, default=None
-        Maximum size of the factor in bytes. It replaces `rank`.
+        Maximum size of the factor in bytes, instead of `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     fit_rows : int or None, default=None
         Maximum number of rows for fitting, as for `Nystrom` and for `Meka` with rank="auto".
     precision : {"float32", "float64"} or None, default=None
-        Data type of the factor rows. By default, it is float64 in a transformer of float64 data, and otherwise float32.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
         Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 

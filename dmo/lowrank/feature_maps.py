@@ -101,7 +101,7 @@ class FeatureMap:
         Returns
         -------
         ndarray or BlockRows of shape (m, r0)
-            Dense or block-sparse rows. They are the factor rows if `mixing` is None.
+            Dense or block-sparse rows, which are the factor rows if `mixing` is None.
         """
         raise NotImplementedError
 
@@ -118,8 +118,8 @@ class FeatureMap:
         Returns
         -------
         ndarray of shape (m, k), float64
-            Product raw(X) B. Sums are computed in float64, because large coefficients of both signs cancel. Float32 sums
-            would be ten times less accurate than the kernel values.
+            Product raw(X) B. Sums are computed in float64, because large coefficients of both signs cancel. Sums in
+            float32 would be ten times less accurate than the kernel values.
         """
         return multiplied(self.raw(X), [coefficients])
 
@@ -259,7 +259,7 @@ class LinearMap(FeatureMap):
     kernel : Linear
         Linear kernel.
     dtype : dtype
-        Data type of the factor rows. It is float64, or float32 in maps that `single` returns.
+        Data type of the factor rows, which is float64, or float32 in maps that `single` returns.
     shift : ndarray of shape (d,)
         Shift s, which is subtracted from every sample.
     error : dict, default={}
@@ -291,8 +291,8 @@ class LinearMap(FeatureMap):
         X : row source of shape (n, d)
             Samples as rows. Chunks must contain whole rows.
         center : bool
-            Whether the model centers the factor rows. If True, the shift is the median of the first 512 rows.
-            Otherwise, it is 0.
+            Whether the model centers the factor rows. If True, the shift is the median of the first 512 rows, and
+            otherwise 0.
 
         Returns
         -------

@@ -27,7 +27,7 @@ _SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
 """Number of features of a sketch, and maximum number of array entries that are sketched at a time.
 
 Sketches of 512 or 1024 features do not yield better landmarks."""
-# Sample size of k-means per center, and its minimum. In a larger sample, the centers would be almost the same.
+# Number of sampled rows of k-means per center, and its minimum. A larger sample would yield almost the same centers.
 _PER_CENTER, _LOOK = 20, 2048
 
 
@@ -174,9 +174,9 @@ _PER_CLUSTER, _LEAST = 200, 2048
 
 def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Compute at most `clusters` centers of the rows E (n x d, in memory) by k-means, and split large clusters."""
-    # While the largest cluster has more than twice the average size, it is split by 2-means, and the smallest cluster
-    # is dropped. A cluster of equal rows cannot be split, so there may be fewer clusters than requested. Source: Si,
-    # Hsieh, Dhillon 2014, section 4.
+    # While the largest cluster has more than twice the average size, the largest cluster is split by 2-means, and the
+    # smallest cluster is dropped. A cluster of equal rows cannot be split, so there may be fewer clusters than
+    # requested. Source: Si, Hsieh, Dhillon 2014, section 4.
     centers = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
         nearest = assign(E, centers)

@@ -202,31 +202,32 @@ def meka(
 ) -> FeatureMap:
     """Fit a MEKA feature map on samples, and estimate its approximation error.
 
-    The kernel matrix K is approximated by W L W', where the block-diagonal matrix W has an orthonormal basis W_s of each
-    cluster s, and L links the clusters. The columns of W_s are combinations of kernel functions at landmarks, so new
-    samples can be mapped, too. Negative eigenvalues of L are set to zero. The fit holds about
-    fit_rows x (d + 5 rank) + 8 (S rank)^2 numbers in memory for S clusters.
+    The kernel matrix K is approximated by W L W', where the block-diagonal matrix W has an orthonormal basis W_s of
+    each cluster s, and L links the clusters. The columns of W_s are combinations of kernel functions at landmarks, so
+    new samples can be mapped, too. Negative eigenvalues of L are set to zero. For S clusters and n_f rows for fitting,
+    the fit holds about n_f (d + 5 rank) + 8 (S rank)^2 numbers in memory.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     clusters : int, default=10
         Number of clusters S. Fewer clusters are used if X has too few distinct rows.
     rank : int or "auto", default=128
         Average number k of basis vectors per cluster, which is distributed in proportion to the cluster sizes. With
-        "auto", it depends on `tol` and `memory`.
+        "auto", k depends on `tol` and `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
         Basis of a cluster. "block-row" uses left singular vectors of the kernel rows of the cluster. "eigen" uses
-        eigenvectors of the kernel matrix within the cluster. Both are approximated in the span of the landmarks.
+        eigenvectors of the kernel matrix within the cluster. The vectors of both bases are approximated in the span of
+        the landmarks.
     link : {"exact", "sampled"}, default="exact"
         Computation of L for n fitted rows. "exact" computes W'KW from about n^2 / 2 kernel values. "sampled" computes
         links by least squares on rows drawn by leverage, from about 5 n S k + n^2 / S kernel values.
     eta : float in [0, 1), default=0.0
-        Fraction of the cluster pairs whose links are set to zero. These are the pairs of centers with the smallest
-        kernel values.
+        Fraction of the cluster pairs whose links are set to zero. Pairs of centers with the smallest kernel values come
+        first.
     random_state : int, Generator or None, default=None
         Seed for choosing samples, clusters and landmarks.
     dtype : dtype, default=float32
@@ -234,10 +235,10 @@ def meka(
     tol : float or None, default=None
         Relative error to reach with rank="auto". The default is 0.01 without `memory`, and otherwise no tolerance.
     memory : float or None, default=None
-        Maximum size of the n k + (S k)^2 numbers of W and L in bytes. It requires rank="auto".
+        Maximum size of the n k + (S k)^2 numbers of W and L in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, which are drawn at random. By default, it is 16 per column of W, but at
-        least 4096 and at most 20 000. With rank="auto", it is 20 000.
+        Maximum number of rows for fitting, which are drawn at random. The default is 16 rows per column of W, but at
+        least 4096 and at most 20 000 rows. With rank="auto", the default is 20 000.
 
     Returns
     -------
@@ -328,8 +329,8 @@ class _Fit:
         wide = reads_sparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
-        # The basis of a cluster must also represent its kernel values with other clusters. These values are sums of
-        # kernel functions centered in other clusters. Therefore, each cluster also uses shared landmarks.
+        # The basis of a cluster must also represent kernel functions that are centered in other clusters. Therefore,
+        # each cluster also uses shared landmarks.
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
@@ -473,8 +474,8 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
     """Compute T with full column rank, where T T' is the positive semidefinite part of L."""
-    # L may be indefinite if links are sampled or set to zero. Then negative eigenvalues are set to zero. This yields
-    # the nearest positive semidefinite matrix to W L W', because W is orthonormal. Exact links are positive
+    # If links are sampled or set to zero, L may be indefinite, and its negative eigenvalues are set to zero. The result
+    # is the positive semidefinite matrix nearest to W L W', because W is orthonormal. Exact links are positive
     # semidefinite up to floating-point error, so that a faster Cholesky factor usually exists.
     if definite:
         with suppress(np.linalg.LinAlgError):
@@ -491,9 +492,9 @@ def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) 
 
     E is `square`, and R is `roughness`. Vectors with a ratio below `drop` times the maximum are omitted.
     """
-    # The penalty R excludes rough functions, which may be large on the fitted rows but vary wildly on other rows. u'Ru
-    # is proportional to the squared RKHS norm of the function. It is about 0.005 for the last eigenfunction that the
-    # rank retains, and far above 1 for rough functions.
+    # The penalty R excludes rough functions, which may be large on the fitted rows but vary wildly on other rows. The
+    # penalty u'Ru is proportional to the squared RKHS norm of the function. The penalty is about 0.005 for the last
+    # eigenfunction that the rank retains, and far above 1 for rough functions.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
     # eigh returns vectors that are orthonormal with respect to I + R. Orthonormalize them in the Euclidean product.

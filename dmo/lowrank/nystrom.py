@@ -1,10 +1,11 @@
 """Nystrom approximation of a kernel from its values at a few landmarks.
 
 Let C = k(X, Z) contain the kernel values of samples X at landmarks Z, and let W = k(Z, Z). The kernel matrix is
-approximated by C W^+ C'. Its factor is F = C P, where P P' = W^+. If landmarks are close to each other, W is nearly
-singular, and P amplifies the floating-point error of C. Therefore, pivoted Cholesky in float64 drops landmarks whose
-pivots are zero within the precision of C. A small multiple of the trace of W is also added to its diagonal. P is
-computed once. Each block of samples then requires only the kernel values C and the product C P, in the precision of C.
+approximated by C W^+ C', which equals F F' for the factor F = C P with P P' = W^+. If landmarks are close to each
+other, W is nearly singular, and P amplifies the floating-point error of C. Therefore, pivoted Cholesky in float64 drops
+landmarks whose pivots are zero within the precision of C. A small multiple of the trace of W is also added to its
+diagonal. P is computed once. Each block of samples then requires only the kernel values C and the product C P, in the
+precision of C.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ def landmark_map(
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     rank : int
@@ -324,13 +325,13 @@ def nystrom(
 ) -> FeatureMap:
     """Fit a Nystrom feature map on samples, and estimate its approximation error.
 
-    The fit holds about `fit_rows` x (d + rank) numbers in memory, regardless of the number of samples n. It reads X
+    The fit holds about `fit_rows` x (d + rank) numbers in memory, regardless of the number of samples n. X is read
     once, or twice if the bandwidth of the kernel is the mean distance to the fifth neighbor.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
         Samples as rows. Chunks must contain whole rows.
     rank : int or "auto", default=1000
@@ -346,10 +347,10 @@ def nystrom(
     tol : float or None, default=None
         Relative error to reach with rank="auto". The default is 0.01 without `memory`, and otherwise no tolerance.
     memory : float or None, default=None
-        Maximum size of the n x rank factor in bytes. It requires rank="auto".
+        Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, which are drawn at random. By default, it is 8 per landmark with
-        "rpcholesky" and otherwise 16, but at least 4096 and at most 20 000. With rank="auto", it is 20 000.
+        Maximum number of rows for fitting, drawn at random. The default is 20 000 with rank="auto". Otherwise,
+        the default is 8 rows per landmark with "rpcholesky" or 16 with other landmarks, but from 4096 to 20 000 rows.
 
     Returns
     -------
@@ -497,7 +498,7 @@ def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
 def _fit_in_groups(kernel: BandwidthKernel, sample: Any, seed: int) -> Kernel:
     """Fit the bandwidth of a kernel as the mean of the bandwidths of a few groups of rows.
 
-    This requires fewer distances than all pairs of rows, with about the same variance.
+    The groups have fewer pairs of rows than the whole sample, but the variance is about the same.
     """
     first = kernel.fit(sample[::_GROUPS], seed)
     others = [replace(first, bandwidth=kernel.bandwidth).fit(sample[i::_GROUPS], seed) for i in range(1, _GROUPS)]

@@ -107,8 +107,8 @@ def sampled_error(
     random_state : int, Generator or None, default=None
         Seed of the random sample.
     probes : ndarray of int or None, default=None
-        Indices of rows whose kernel values are tested, by default 256 random rows. Fewer than 256 probes are also tested
-        against additional random rows, for 256 rows in total.
+        Indices of rows whose kernel values are tested, by default 256 random rows. Fewer than 256 probes are also
+        tested against additional random rows, for 256 rows in total.
 
     Returns
     -------
@@ -165,8 +165,8 @@ def _drawn(
     """Return the sorted indices of the probes and the sorted indices of the additional random rows."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
-    # Draw positions among the rows that are not probes, and convert them to row indices. This avoids an array of all
-    # row indices.
+    # Draw positions among the rows that are not probes, and convert them to row indices, to avoid an array of all
+    # indices.
     others = draw(n - len(first), max(_ROWS - len(first), 0), rng)
     return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")
 
@@ -187,8 +187,8 @@ def fit_rank(
     """Fit a map of the given rank or, with rank="auto", of the smallest tried rank that reaches the tolerance."""
     # `fit(rank)` must return a map with its error. `limit` is the largest useful rank, and `memory_rank` is the largest
     # rank that fits in memory. With "auto", the rank doubles from 64 until the relative error is at most `tol`, or the
-    # rank of the kernel matrix or a limit is reached. Then one rank between the last two is tried. With a memory limit
-    # and no tolerance, "auto" uses the largest rank that fits in memory.
+    # rank of the kernel matrix or a limit is reached. One rank between the last two ranks is tried, too. With a memory
+    # limit and no tolerance, "auto" uses the largest rank that fits in memory.
     if rank != "auto":
         if tol is not None or memory_rank is not None:
             raise UserError(f"tol and memory require rank='auto', got rank = {rank}; pass rank='auto', or neither")
