@@ -266,7 +266,7 @@ def weigh(
     graph : csr_array of shape (n, n)
         Graph whose stored entries are edges. The values of the entries are ignored.
     X : row source of shape (n, d)
-        Samples as dense or CSR rows, which are read into memory.
+        Dense or CSR samples, which are read into memory.
     kind : str or matrix of shape (n, n), default="constant"
         Kind of weights, or a matrix that contains the weights.
     bandwidth : float or "mean", default="mean"
@@ -341,7 +341,7 @@ def local_scales(X: Rows, local: int = 7) -> np.ndarray:
     Parameters
     ----------
     X : row source of shape (n, d)
-        Samples as dense or CSR rows, which are read into memory.
+        Dense or CSR samples, which are read into memory.
     local : int, default=7
         Number of the neighbor, where 1 is the nearest. Numbers above n - 1 are reduced to n - 1.
 
@@ -369,7 +369,7 @@ def root_mean_square(X: Rows) -> float:
     Parameters
     ----------
     X : row source of shape (n, d)
-        Samples as dense or CSR rows, which are read into memory.
+        Dense or CSR samples, which are read into memory.
 
     Returns
     -------
@@ -537,7 +537,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Samples as dense or CSR rows, which are read into memory.
+        Dense or CSR samples, which are read into memory.
     neighbors : Neighbors
         Neighbors of each sample, which can be restricted to samples of the same class.
     reg : float, default=1e-3

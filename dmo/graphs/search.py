@@ -94,7 +94,7 @@ def neighbors(
     Parameters
     ----------
     X : row source of shape (n, d)
-        Samples as dense or CSR rows, which are read into memory.
+        Dense or CSR samples, which are read into memory.
     k : int
         Number of neighbors per sample, from 1 to n - 1.
     metric : {"euclidean", "cosine"}, default="euclidean"
@@ -153,7 +153,7 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
     Parameters
     ----------
     X_new : row source of shape (m, d)
-        New samples as dense or CSR rows, which are read into memory.
+        New dense or CSR samples, which are read into memory.
     X : row source of shape (n, d)
         Known samples, which are read into memory.
     k : int

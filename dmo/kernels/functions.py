@@ -26,7 +26,7 @@ class RBF(CenteredKernel):
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
         Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
-        different rows, or to the mean distance of rows to their fifth nearest neighbors.
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
@@ -69,7 +69,7 @@ class Exponential(CenteredKernel):
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
         Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
-        different rows, or to the mean distance of rows to their fifth nearest neighbors.
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
@@ -98,7 +98,7 @@ class Laplacian(BandwidthKernel):
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
         Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
-        different rows, or to the mean distance of rows to their fifth nearest neighbors.
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
@@ -127,7 +127,7 @@ class ChiSquare(BandwidthKernel):
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
         Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
-        different rows, or to the mean distance of rows to their fifth nearest neighbors.
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0

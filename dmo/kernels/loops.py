@@ -160,7 +160,7 @@ def map_tile(op, a, b, power, K, start, stop, hx, hy):  # type: ignore[no-untype
 
 @compiled(*EXACT_ORDER)
 def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-untyped-def]
-    """Apply `_map_row` to the lower triangle of rows start..stop. With `mirror`, copy it to the upper triangle.
+    """Apply `_map_row` to the lower triangle of K in rows start..stop, and copy it to the upper triangle if `mirror`.
 
     The loop processes blocks of 16 x 1024 entries, which are copied while they are in the CPU cache.
     """

@@ -163,10 +163,10 @@ class MultiKernel:
 class FeatureTiles:
     """Kernel matrix that is computed from features, in square blocks that are called tiles."""
 
-    kernel: MultiKernel  # fitted kernel
-    sources: Mapping[str, Rows]  # samples of each view
+    kernel: MultiKernel
+    sources: Mapping[str, Rows]
     block: int  # number of rows and columns of a tile
-    dtype: DTypeLike = np.float32  # data type of the kernel values
+    dtype: DTypeLike = np.float32
 
     def __post_init__(self) -> None:
         sizes = {name: source.shape[0] for name, source in self.sources.items()}

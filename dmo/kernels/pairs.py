@@ -164,8 +164,7 @@ def map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> N
 SAMPLE = 8192
 """Maximum number of rows from which a bandwidth is computed."""
 RULES = ("mean", "median", "mean-fifth-neighbor")
-"""Rules for the bandwidth, which are the mean or median distance of all pairs of different rows, or the mean distance
-to the fifth nearest neighbor (Liu, Lin, Yu 2009)."""
+"""Names of rules that set a bandwidth to a mean or median distance. The last rule is from Liu, Lin, Yu 2009."""
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """Seed or random number generator. None draws a different sample in every call."""
 

@@ -170,7 +170,7 @@ def ready(
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise UserError(NEGATIVE.format(owner=owner, **place))
         loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
-        fits = norms[where] <= np.finfo(out.dtype).max / 16  # the comparison is also False for NaN
+        fits = norms[where] <= np.finfo(out.dtype).max / 16  # a comparison with NaN is also False
         if not fits.all():
             raise _not_finite(block, fits, out.dtype, names[where], owner)
     return out, norms

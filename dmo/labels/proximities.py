@@ -190,8 +190,8 @@ class Proximity(ParameterObject):
         Raises
         ------
         UserError
-            If the proximity matrix is indefinite. Except for "classes", an error is also raised for more than 4096
-            distinct label sets, and for "local" and "gaussian", which are only defined on the edges of a graph.
+            If the proximity matrix is indefinite. Schemes other than "classes" also raise an error for more than 4096
+            distinct label sets, and for "local" and "gaussian", which depend on the edges of a graph.
         """
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"

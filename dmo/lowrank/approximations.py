@@ -321,8 +321,8 @@ class Nystrom(_Approximation):
 
     Notes
     -----
-    Let C (n x m) contain the kernel values between the samples and the m landmarks, and let W (m x m) be the kernel
-    matrix of the landmarks. The kernel matrix K of the samples is approximated by
+    The kernel matrix K of the samples is approximated from their kernel values C at the landmarks and the kernel matrix
+    W of the landmarks:
 
     .. math:: K \approx C W^{+} C'.
 
@@ -370,7 +370,7 @@ class Nystrom(_Approximation):
         Returns
         -------
         LandmarkMap
-            Map from samples to their kernel values at the landmarks, in float32 unless `precision` is set.
+            Map from samples to kernel values at the landmarks, in float32 unless `precision` is set.
         """
         own, seed = self._own(kernel, random_state)
         return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Nystrom feature maps of one kernel with several bandwidths, which share the landmarks and read the samples once.
 
-Kernels exp(-f(distance) / w) with different bandwidths w are powers of each other. The logarithms -log2 k(x, z) of one
-kernel at the landmarks z therefore determine the values of the other kernels, with one exponential per value. Landmarks
-for one bandwidth are also suitable for half and for twice this bandwidth. Landmarks that are chosen for each bandwidth
-change the approximation error by only a few percent, like another random seed.
+Kernels exp(-f(distance) / w) with different bandwidths w are powers of each other. Therefore, the logarithms of kernel
+values for one bandwidth determine the kernel values for all other bandwidths. Landmarks for one bandwidth are also
+suitable for half and for twice this bandwidth. Landmarks that are chosen for each bandwidth change the approximation
+error by only a few percent, like another random seed.
 """
 
 from __future__ import annotations

@@ -202,10 +202,10 @@ def meka(
 ) -> FeatureMap:
     """Fit a MEKA feature map on samples, and estimate its approximation error.
 
-    The kernel matrix K is approximated by W L W', where the block-diagonal matrix W has an orthonormal basis W_s of
-    each cluster s, and L links the clusters. The columns of W_s are combinations of kernel functions at landmarks, so
-    new samples can be mapped, too. Negative eigenvalues of L are set to zero. For S clusters and n_f rows for fitting,
-    the fit holds about n_f (d + 5 rank) + 8 (S rank)^2 numbers in memory.
+    The kernel matrix K is approximated by W L W'. The block-diagonal matrix W has an orthonormal basis W_s of each
+    cluster s, and L links the clusters. The columns of W_s are combinations of kernel functions at landmarks, so new
+    samples can be mapped, too. Negative eigenvalues of L are set to zero. For S clusters and n_f rows for fitting, the
+    fit holds about n_f (d + 5 rank) + 8 (S rank)^2 numbers in memory.
 
     Parameters
     ----------

@@ -107,11 +107,11 @@ class NystromMap(FeatureMap):
 
     @cached_property
     def _last(self) -> list[Any]:
-        """Cache of the last coefficients and of their product with P."""
+        """Cache of the last regression coefficients and their product with the projection matrix."""
         return []
 
     def _ready_beside(self, block: Any) -> tuple[Any, Any]:
-        """Return the landmarks and the projection on the device of `block`. They are copied once per device."""
+        """Return copies of the landmarks and the projection on the device of `block`, made once per device."""
         place = foreign(block).__name__, str(array_api_compat.device(block))
         if place not in self._elsewhere:
             landmarks = self.kernel.prepare(placed(self.landmarks, block), self.dtype)

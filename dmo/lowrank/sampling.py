@@ -55,7 +55,7 @@ class SampledRows(RowsOf):
         return cls(source, lists, [block[np.searchsorted(together, index)] for index in lists])
 
     def take(self, index: np.ndarray) -> Block:
-        """Return rows by their indices, without reading if the indices are one of the given lists."""
+        """Return rows by their indices. Lists of rows that are already in memory are not read again."""
         for known, block in zip(self.lists, self.blocks, strict=True):
             if np.array_equal(known, index):
                 return block
