@@ -288,7 +288,7 @@ def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool) -> Neighbors:
-    """Return the k nearest candidates by float64 distances, after searching again where neighbors may be missing."""
+    """Return the k nearest neighbors of each row, after a second search for rows whose neighbors may be missing."""
     indices, squared = _sorted(new, ready, rows)
     reach = squared[:, k - 1]
     rounding = max(new.rounding, ready.rounding)

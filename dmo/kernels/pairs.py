@@ -156,7 +156,7 @@ def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
 
 
 def map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> None:
-    """Convert the lower triangle of K to kernel values in place. With `mirror`, copy it to the upper triangle."""
+    """Convert the lower triangle of K to kernel values in place, and copy it to the upper triangle if `mirror`."""
     numbers = change.numbers(K.dtype)
     threads.over_rows(lambda start, stop: loops.map_lower(*numbers, K, start, stop, h, mirror), len(h))
 

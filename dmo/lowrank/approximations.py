@@ -291,8 +291,8 @@ class Nystrom(_Approximation):
         Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
         and "uniform" draws random rows.
     tol : float or None, default=None
-        Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
-        otherwise no tolerance.
+        Relative error in the Frobenius norm to reach with rank="auto". If neither `tol` nor `memory` is given,
+        the tolerance is 0.01.
     memory : float or None, default=None
         Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
@@ -398,8 +398,8 @@ class Meka(_Approximation):
         Fraction of the cluster pairs whose links are set to zero. Pairs of centers with the smallest kernel values come
         first.
     tol : float or None, default=None
-        Relative error in the Frobenius norm to reach with rank="auto". The default is 0.01 without `memory`, and
-        otherwise no tolerance.
+        Relative error in the Frobenius norm to reach with rank="auto". If neither `tol` nor `memory` is given,
+        the tolerance is 0.01.
     memory : float or None, default=None
         Maximum size of the bases and links in bytes, which requires rank="auto".
     fit_rows : int or None, default=None

@@ -336,7 +336,7 @@ class LinearMap(FeatureMap):
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # other arrays are converted by the subtraction below, which saves a copy
+            block = double(block)  # the subtraction below converts dense rows that are not normalized
         # Call normalize_rows only if necessary, because its first call loads compiled loops.
         block = block if how is None else normalize_rows(block, how)
         return np.subtract(dense(block), self.shift, dtype=self.dtype)

@@ -345,7 +345,8 @@ def nystrom(
     dtype : dtype, default=float32
         Data type of the factor rows.
     tol : float or None, default=None
-        Relative error to reach with rank="auto". The default is 0.01 without `memory`, and otherwise no tolerance.
+        Relative error to reach with rank="auto". If neither `tol` nor `memory` is given, the
+        tolerance is 0.01.
     memory : float or None, default=None
         Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
