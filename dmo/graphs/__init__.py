@@ -1,6 +1,7 @@
-"""Sparse neighbor graphs: exact and approximate neighbors, adjacency, edge weights, Laplacians and geodesics.
+"""Nearest neighbors and sparse neighbor graphs.
 
-`neighbors` and `nearest` return neighbor lists, `adjacency` converts a list to a graph, and `weigh` weights its edges.
+`neighbors` and `nearest` find nearest neighbors, `adjacency` converts them to a graph, and `weigh` computes edge
+weights. Laplacians and geodesic distances are computed from such graphs.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Preparation of rows for the neighbor search, inner products, and float64 distances of given pairs."""
+"""Preparation of samples for the neighbor search, and float64 distances of given pairs of samples."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dmo.graphs import loops
 from dmo.threads import over_rows
 
 Matrix = Any
-"""An n x d matrix in memory: a NumPy array or a SciPy CSR array."""
+"""Data matrix of shape (n, d) in memory, which is a NumPy array or a SciPy CSR array."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Rows prepared for products of scale * row - offset."""
+    """Samples after scaling and centering, for the computation of inner products."""
 
-    source: Matrix  # (n, d): original rows
-    scale: np.ndarray  # (n,): factor of each row, 1 or, for cosines, 1 / its length
-    offset: np.ndarray | None  # (d,): mean of the rows if they are centered
-    values: Matrix  # (n, d): scale * row - offset in the precision of the products
-    h64: np.ndarray  # (n,): term that is added to -2 x'y in the search key of a row
-    length: np.ndarray  # (n,): length of each row of `values`
-    rounding: float  # bound of the floating-point error of search keys, relative to squared lengths
-    metric: Any  # metric of the distances
+    source: Matrix  # original rows (n x d)
+    scale: np.ndarray  # factor of each row, which is 1 / norm for the cosine metric and otherwise 1
+    offset: np.ndarray | None  # mean of the rows if they are centered, otherwise None
+    values: Matrix  # scale * source - offset, in the precision of the inner products
+    h64: np.ndarray  # float64 term that is added to -2 x'y, so that the sum orders the rows y by distance
+    length: np.ndarray  # norm of each row of `values`
+    rounding: float  # bound of the floating-point error of these sums, relative to squared norms
+    metric: Any  # "euclidean" or "cosine"
 
     def __len__(self) -> int:
         return len(self.scale)
@@ -42,7 +42,7 @@ class Ready:
         return self.h64.astype(self.dtype)
 
     def take(self, picked: np.ndarray) -> Ready:
-        """Select the rows `picked`."""
+        """Select rows by their indices."""
         return replace(
             self,
             source=self.source[picked],
@@ -53,13 +53,13 @@ class Ready:
         )
 
     def doubled(self) -> Ready:
-        """Return the rows in float64, for float64 products."""
+        """Return a copy with float64 values, for inner products in float64."""
         if self.dtype == np.float64:
             return self
         return replace(self, values=_dense_values(self.source, self.scale, self.offset, np.float64))
 
     def like64(self) -> Ready:
-        """Return the rows for float64 products, converted block by block on access."""
+        """Return a copy that converts blocks of values to float64 on access, in order to save memory."""
         if self.dtype == np.float64:
             return self
         lazy = _Lazy(self)
@@ -70,19 +70,19 @@ class Ready:
         return replace(self, values=lazy, h64=h)
 
     def transposed(self, where: slice) -> Any:
-        """Return a block of rows as the right-hand factor of `products`."""
+        """Return a transposed block of rows, for use as the right factor in `products`."""
         return self.values[where].T
 
     def products(self, where: slice, inner: Any) -> np.ndarray:
-        """Compute inner products of a block of rows and the rows of `transposed`."""
+        """Compute inner products of a block of rows with the rows that `transposed` returned."""
         return self.values[where] @ inner
 
     def _loop(self, new: Ready) -> tuple[Any, tuple[Any, ...]]:
-        """Return the compiled loop of `squared_to` and the arrays of its rows."""
+        """Return the compiled loop that `squared_to` calls, and the arrays with the samples."""
         return loops.dense_distances, (new.source, self.source)
 
     def squared_to(self, new: Ready, pairs: np.ndarray) -> np.ndarray:
-        """Compute squared distances (n x m, float64) of scaled rows i of `new` and own rows pairs[i, c]; inf for -1."""
+        """Compute squared float64 distances of row i of `new` to own rows pairs[i, c], or inf if pairs[i, c] is -1."""
         out = np.full(pairs.shape, np.inf)
         loop, arrays = self._loop(new)
         over_rows(lambda start, stop: loop(*arrays, new.scale, self.scale, pairs, start, stop, out), len(out))
@@ -92,13 +92,13 @@ class Ready:
         return out
 
     def as_distances(self, squared: np.ndarray) -> np.ndarray:
-        """Convert squared Euclidean distances of the scaled rows to distances in the metric."""
+        """Convert squared Euclidean distances of the scaled rows to distances in the metric of the search."""
         return squared / 2 if self.metric == "cosine" else np.sqrt(squared)
 
 
 @dataclass(frozen=True)
 class ReadyCsr(Ready):
-    """CSR rows prepared for products, by compiled loops and without an offset."""
+    """CSR samples, which are scaled but not centered. Inner products use compiled loops."""
 
     def transposed(self, where: slice) -> Any:
         return scipy.sparse.csc_array(self.values[where])
@@ -129,10 +129,7 @@ class _Lazy:
 
 
 def read(X: Rows) -> Matrix:
-    """Read all rows into memory, in the format and precision of the search.
-
-    X (n, d) -> (n, d)
-    """
+    """Read all samples into memory, as a dense array or a CSR array, and check that they are finite."""
     block: Any = rows(X if hasattr(X, "shape") else np.asarray(X))
     if len(block.shape) != 2 or block.dtype.kind not in "buif":
         raise UserError(f"graphs: needs a matrix of numbers, got shape {block.shape} of {block.dtype}")
@@ -145,7 +142,7 @@ def read(X: Rows) -> Matrix:
 
 
 def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
-    """Prepare rows for products; new rows are centered with the offset of the known rows `like`."""
+    """Scale and center samples for a search. New samples use the offset of the known samples `like`."""
     kind: type[Ready] = Ready
     squares, cosine = squared_norms(X), metric == "cosine"
     with np.errstate(divide="ignore"):
@@ -166,7 +163,7 @@ def prepare(X: Matrix, metric: str, like: Ready | None = None) -> Ready:
 
 
 def _whole_numbers(X: np.ndarray, squares: np.ndarray) -> bool:
-    """Return whether float32 products of the rows are exact, which holds for integer rows of small norm."""
+    """Return whether float32 inner products of the rows are exact, because they are integers of small norm."""
     if squares.max(initial=0.0) >= 2**22 or not np.array_equal(X[:64], np.rint(X[:64])):
         return False
     return all(np.array_equal(X[where], np.rint(X[where])) for where in row_blocks(len(X), 4096))

@@ -1,4 +1,4 @@
-"""Sparse graphs of neighbor lists: Laplacians, geodesic distances, edge weights and reconstruction weights."""
+"""Neighbor graphs, their edge weights, Laplacians and geodesic distances, and reconstruction weights."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ Mode = Literal["union", "mutual", "directed", "sum"]
 
 
 def adjacency(neighbors: Neighbors, mode: Mode = "union") -> csr_array:
-    """Convert a neighbor list to a graph, which is symmetric except for mode="directed".
+    """Convert the nearest neighbors of n samples to a sparse adjacency matrix.
 
     Parameters
     ----------
     neighbors : Neighbors
-        Neighbor list, n x k.
+        Nearest neighbors of each sample.
     mode : {"union", "mutual", "directed", "sum"}, default="union"
-        "directed": entry (i, j) is 1 if j is a neighbor of i. "union": it is 1 if i is a neighbor of j or j of i.
-        "mutual": it is 1 if both hold. "sum": the directed matrix plus its transpose, which is 2 for mutual neighbors.
+        Rule for the edges. In a "directed" graph, entry (i, j) is 1 if j is a neighbor of i. In the "union", the entry
+        is 1 if i is a neighbor of j or j is a neighbor of i. In a "mutual" graph, the entry is 1 if i and j are
+        neighbors of each other. The "sum" is the directed matrix plus its transpose, so entries of mutual neighbors are
+        2.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Graph with sorted columns.
+        Adjacency matrix, which is symmetric except for mode="directed".
 
     Raises
     ------
@@ -71,19 +73,20 @@ def check_symmetric(W: Any, n: int) -> csr_array:
     Parameters
     ----------
     W : array-like or sparse of shape (n, n)
-        Weights.
+        Edge weights between all pairs of samples.
     n : int
         Number of samples.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        The same weights, with sorted columns.
+        Same weights in CSR format, with sorted column indices.
 
     Raises
     ------
     UserError
-        If the matrix is not n x n, finite and symmetric (to 1e-8 of its largest entry).
+        If the matrix is not n x n, not finite, or not symmetric. Asymmetries up to 1e-8 times the largest absolute
+        entry are tolerated.
 
     Examples
     --------
@@ -116,14 +119,15 @@ def laplacian(W: csr_array, normalized: bool = False) -> csr_array:
     Parameters
     ----------
     W : csr_array of shape (n, n)
-        Edge weights.
+        Edge weights of the graph.
     normalized : bool, default=False
-        Whether to return D^-1/2 (D - W) D^-1/2 with D = diag(W 1). Zero rows of W remain zero.
+        Whether to return the normalized Laplacian D^-1/2 (D - W) D^-1/2, where D = diag(W 1) has the degrees of the
+        samples. Samples without edges have zero rows.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Laplacian.
+        Laplacian of the graph.
 
     Raises
     ------
@@ -160,17 +164,17 @@ def geodesics(graph: csr_array) -> np.ndarray:
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Edge lengths, such as from `weigh(graph, X, "distance")`. A stored 0 is an edge.
+        Edge lengths, for example from `weigh(graph, X, "distance")`. A stored 0 is an edge of length 0.
 
     Returns
     -------
     ndarray of shape (n, n), float64
-        Lengths, dense: 8 n^2 bytes.
+        Lengths of the shortest paths, in a dense array of 8 n^2 bytes.
 
     Raises
     ------
     UserError
-        For negative lengths, or a disconnected graph. The error lists the sizes of its components.
+        If an edge length is negative, or the graph is not connected.
 
     Examples
     --------
@@ -186,9 +190,8 @@ def geodesics(graph: csr_array) -> np.ndarray:
     if graph.nnz and graph.data.min() < 0:
         raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
     check_connected(graph)
-    # One search per sample with a heap costs n^2 k log n in total for k neighbors, far less than Floyd-Warshall's n^3.
-    # Zero lengths between equal rows are stored entries, which SciPy keeps as edges in sparse
-    # graphs, but drops in dense graphs.
+    # For k neighbors, Dijkstra's algorithm costs n^2 k log n, which is far below the n^3 of Floyd-Warshall. The graph
+    # must be sparse, because SciPy treats zeros of a dense graph as missing edges, but equal rows have distance 0.
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=False))
 
 
@@ -198,12 +201,12 @@ def check_connected(graph: csr_array) -> None:
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Graph whose stored entries are undirected edges.
+        Graph, where every stored entry is an undirected edge.
 
     Raises
     ------
     UserError
-        If the graph has several components. The error lists their number and sizes.
+        If the graph has more than one connected component. The error reports the sizes of the components.
 
     Examples
     --------
@@ -244,48 +247,47 @@ def weigh(
     scales: np.ndarray | None = None,
     tau: float = 1.0,
 ) -> csr_array:
-    """Compute weights of the edges of a graph from the rows that they connect.
+    """Compute the edge weights of a graph from the samples that the edges connect.
 
-    With the Euclidean distance d_ij, the kinds are:
+    Let d_ij be the Euclidean distance of the samples x_i and x_j. The kinds of weights are:
 
-    - "constant": 1;
-    - "distance": d_ij, for `geodesics`;
-    - "gaussian": exp(-d_ij^2 / (2 s^2)), s = `bandwidth` [MOPE 7];
-    - "local": exp(-d_ij^2 / (s_i s_j)), s_i the distance to the `local`-th neighbor
-      [MOPE 8; Zelnik-Manor, Perona 2004];
-    - "inverse": 1 / (tau + d_ij^2 / (|x_i|^2 + |x_j|^2)), at most 1 / tau [MOPE 9; Kokiopoulou, Saad 2009];
-    - "cosine", "pearson", "spearman", "kendall" (tau-b): similarities of the two rows, which may be negative;
-    - a symmetric n x n matrix, dense or sparse: its values on the edges of the graph.
-
-    The cosine of a zero row and the correlation of a constant row are 0. For "local", zero scales are replaced by the
-    smallest nonzero scale.
+    - "constant": the weight of every edge is 1.
+    - "distance": d_ij, for example for `geodesics`.
+    - "gaussian": exp(-d_ij^2 / (2 s^2)), where s is `bandwidth` [MOPE 7].
+    - "local": exp(-d_ij^2 / (s_i s_j)), where s_i is the distance from x_i to its `local`-th neighbor
+      [MOPE 8; Zelnik-Manor, Perona 2004].
+    - "inverse": 1 / (tau + d_ij^2 / (|x_i|^2 + |x_j|^2)), which is at most 1 / tau [MOPE 9; Kokiopoulou, Saad 2009].
+    - "cosine", "pearson", "spearman" or "kendall" (tau-b): similarity of x_i and x_j, which may be negative. The cosine
+      with a zero row and the correlation with a constant row are 0.
+    - a symmetric n x n matrix, dense or sparse: entry (i, j) is the weight of the edge.
 
     Parameters
     ----------
     graph : csr_array of shape (n, n)
-        Edges; the values are ignored.
+        Graph whose stored entries are edges. The values of the entries are ignored.
     X : row source of shape (n, d)
-        Rows, dense or CSR, read into memory.
+        Dense or CSR samples, which are read into memory.
     kind : str or matrix of shape (n, n), default="constant"
-        One of `KINDS`, or the weights.
+        Kind of weights, or a matrix that contains the weights.
     bandwidth : float or "mean", default="mean"
-        For "gaussian": bandwidth in units of the distance. "mean" is the mean length of the edges.
+        Bandwidth s of "gaussian". "mean" is the mean length of the edges.
     local : int, default=7
-        For "local": the scale of a row is the distance to its neighbor of this rank, at most n - 1.
+        Number of the neighbor whose distance is the scale s_i of "local". Numbers above n - 1 are reduced to n - 1.
     scales : ndarray of shape (n,), default=None
-        For "local": the scales s_i, instead of distances to neighbors.
+        Scales s_i of "local", instead of distances to neighbors. Scales of 0 are replaced by the smallest nonzero
+        scale.
     tau : float, default=1.0
-        For "inverse": tau, above 0.
+        Positive constant of "inverse".
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Weights of the edges.
+        Graph with the computed edge weights.
 
     Raises
     ------
     UserError
-        For an unknown kind, a wrong shape, negative scales, or if bandwidth or tau is not positive.
+        If a shape or parameter is invalid, all scales are 0, or "kendall" is requested for more than 4096 features.
 
     Examples
     --------
@@ -334,19 +336,19 @@ def weigh(
 
 
 def local_scales(X: Rows, local: int = 7) -> np.ndarray:
-    """Compute the distance of each row to its `local`-th nearest neighbor, or the farthest if there are fewer rows.
+    """Compute the distance of each sample to its `local`-th nearest neighbor.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Rows, dense or CSR, read into memory.
+        Dense or CSR samples, which are read into memory.
     local : int, default=7
-        Rank of the neighbor, 1 for the nearest.
+        Number of the neighbor, where 1 is the nearest. Numbers above n - 1 are reduced to n - 1.
 
     Returns
     -------
     ndarray of shape (n,), float64
-        Distances.
+        Distance of each sample to this neighbor.
 
     Examples
     --------
@@ -360,12 +362,14 @@ def local_scales(X: Rows, local: int = 7) -> np.ndarray:
 
 
 def root_mean_square(X: Rows) -> float:
-    """Compute the root mean square distance of all pairs of different rows from the variances of the features.
+    """Compute the root mean square distance over all pairs of different samples.
+
+    The distance is computed from the variances of the features, without evaluating pairs.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Rows, dense or CSR, read into memory.
+        Dense or CSR samples, which are read into memory.
 
     Returns
     -------
@@ -394,7 +398,7 @@ def ends(graph: csr_array) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     rows, columns : ndarray of shape (edges,), int64
-        Indices in the order of the stored entries.
+        Row and column index of each stored entry.
 
     Examples
     --------
@@ -417,7 +421,7 @@ def _given(graph: csr_array, W: csr_array) -> csr_array:
 
 
 def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
-    """Compute squared edge lengths in float64, for nearly complete graphs from inner products of centered rows."""
+    """Compute squared edge lengths in float64. Nearly complete graphs use inner products of centered rows."""
     left, right = ends(graph)
     if _crowded(left, X.shape[0]) and (mean := dense_means(X)) is not None:
         centered = X - mean
@@ -437,7 +441,7 @@ def _squared(X: Matrix, graph: csr_array) -> np.ndarray:
 
 
 def _crowded(left: np.ndarray, n: int) -> bool:
-    """Return whether the pairs are more than half of all pairs of n rows with the range of rows in `left`."""
+    """Return whether the edges cover more than half of a matrix with the row range of `left` and n columns."""
     return len(left) > 0 and len(left) > 0.5 * n * (left.max() - left.min() + 1)
 
 
@@ -449,21 +453,21 @@ def _bandwidth(squared: np.ndarray, bandwidth: float | str) -> float:
 
 
 def edge_dots(X: Matrix, left: np.ndarray, right: np.ndarray, Z: Matrix | None = None) -> np.ndarray:
-    """Compute inner products of given pairs of rows, by a matrix product if most pairs of a range of rows are given.
+    """Compute inner products of given pairs of rows of two matrices.
 
     Parameters
     ----------
     X : ndarray or csr_array of shape (n, d)
-        Rows of the left ends. CSR rows need sorted columns.
+        First matrix. CSR rows must have sorted column indices.
     left, right : ndarray of int of shape (edges,)
-        Row indices of X and of Z.
+        Row indices into X and into Z for each pair.
     Z : ndarray or csr_array of shape (m, d), default=None
-        Rows of the right ends, dense if and only if X is dense. None: X.
+        Second matrix, which is dense if and only if X is dense. None uses X.
 
     Returns
     -------
     ndarray of shape (edges,), float64
-        Inner products.
+        Inner product of each pair.
 
     Examples
     --------
@@ -528,21 +532,22 @@ _CORRELATIONS: dict[str, Callable[[Matrix, np.ndarray, np.ndarray], np.ndarray]]
 
 
 def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> csr_array:
-    """Compute weights with sum 1 for the least-squares reconstruction of each row from its neighbors.
+    """Compute weights that reconstruct each sample from its neighbors by least squares, as in LLE.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Rows, dense or CSR, read into memory.
+        Dense or CSR samples, which are read into memory.
     neighbors : Neighbors
-        Neighbors of each row, possibly only from its own class.
+        Neighbors of each sample, which can be restricted to samples of the same class.
     reg : float, default=1e-3
-        Ridge of the local Gram matrix, relative to its trace.
+        Constant that is added to the diagonal of the local Gram matrix, relative to its trace.
 
     Returns
     -------
     csr_array of shape (n, n), float64
-        Weights of the neighbors of row i in row i. Rows without neighbors are 0.
+        Matrix whose row i contains the weights of the neighbors of sample i. Each row has sum 1, but is 0 for samples
+        without neighbors.
 
     Raises
     ------
@@ -551,7 +556,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
 
     References
     ----------
-    Roweis, Saul 2000; SONPP with the neighbors of one class.
+    Roweis, Saul 2000. SONPP uses neighbors of the same class.
 
     Examples
     --------
@@ -566,7 +571,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     if X.shape[0] != n:
         raise UserError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
-    width = stored_values(X).size // n  # entries per row
+    width = stored_values(X).size // n  # number of stored entries per row
     for where in row_blocks(n, max(1, 2**24 // (k * max(k, width)))):
         indices = neighbors.indices[where]
         G = _local_grams(X, np.arange(where.start, where.stop), indices)
@@ -578,7 +583,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
 
 
 def _local_grams(X: Matrix, rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Compute Gram matrices (b x k x k, float64) of the differences between neighbors and their row."""
+    """Compute the Gram matrix of the differences between each row and its neighbors."""
     if not scipy.sparse.issparse(X):
         Z = X[indices].astype(np.float64) - X[rows][:, None, :]
         return Z @ Z.transpose(0, 2, 1)

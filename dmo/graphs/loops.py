@@ -1,13 +1,13 @@
-"""Compiled loops of the neighbor search and of edge weights; they release the GIL and process ranges of rows.
+"""Compiled loops of the neighbor search and of edge weights, which release the GIL.
 
-The candidates of a row are a heap with the worst candidate at its root: keys (n x m, inf if empty) and row indices (n
-x m, -1 if empty). Ties are resolved by the lower row index, so that the result does not depend on the order of the
-tiles.
+Each row has a heap of candidates, with the worst candidate at the root. A heap consists of keys (inf if empty) and row
+indices (-1 if empty). A smaller key is better, and ties are resolved by the lower row index. Therefore, the result does
+not depend on the order in which blocks are processed.
 
-After the first tiles, almost all keys are worse than the root. Therefore, tiles are scanned in pieces of `_PIECE`
-entries. A branch-free loop, which the compiler vectorizes, checks whether any key of the piece is better than the
-root. Only then are the keys checked one by one. `scan_columns` copies the roots of a piece of columns, so that the
-tile is read row by row, in memory order.
+After the first blocks, almost all keys are worse than the root. Therefore, matrices of inner products are scanned in
+pieces of 64 entries. A vectorized loop without branches checks whether any key of a piece is better than the root. Only
+then are the keys of the piece checked one by one. `scan_columns` copies the roots of 64 columns, in order to read the
+matrix row by row in memory order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from dmo.kernels.loops import ANY_ORDER, compiled
 
 _PIECE = 64
-_PLAIN = ("contract", "nsz")  # no option that excludes infinity, because empty heap entries are inf
+_PLAIN = ("contract", "nsz")  # fast-math flags that support infinity, because the keys of empty heap entries are inf
 
 
 @compiled(*_PLAIN)
 def push(keys, rows, key, row):  # type: ignore[no-untyped-def]
-    """Replace the worst candidate of one heap by (key, row)."""
+    """Replace the worst candidate of a heap by the row index `row` with the key `key`."""
     m, at = keys.shape[0], 0
     while True:
         child = 2 * at + 1
@@ -42,7 +42,7 @@ def push(keys, rows, key, row):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def _some_below(h, s, worst):  # type: ignore[no-untyped-def]
-    """Return whether a key h_j - 2 s_j of a piece is at most `worst`; without branches, to be vectorized."""
+    """Return whether any key h_j - 2 s_j is at most `worst`."""
     found = np.int32(0)
     for j in range(h.shape[0]):
         found |= np.int32(h[j] - (s[j] + s[j]) <= worst)
@@ -51,7 +51,7 @@ def _some_below(h, s, worst):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def _some_below_own(worst, s, h):  # type: ignore[no-untyped-def]
-    """Return whether a key h - 2 s_j of a piece is at most its own threshold worst_j."""
+    """Return whether any key h - 2 s_j is at most the threshold worst_j."""
     found = np.int32(0)
     for j in range(worst.shape[0]):
         found |= np.int32(h - (s[j] + s[j]) <= worst[j])
@@ -60,9 +60,9 @@ def _some_below_own(worst, s, h):  # type: ignore[no-untyped-def]
 
 @compiled(*_PLAIN)
 def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
-    """Update the heaps of rows start..stop with the columns of a tile S of inner products; keys are h_j - 2 s_ij.
+    """Update the heaps of rows start..stop with keys h_j - 2 s_ij from a matrix S of inner products.
 
-    Row i has the index row0 + i, column j has col0 + j. With `own`, a row is not a candidate of itself.
+    Row i of S has the row index row0 + i, and column j has col0 + j. With `own`, a row is not its own candidate.
     """
     width = S.shape[1]
     for i in range(start, stop):
@@ -85,7 +85,7 @@ def scan_rows(S, start, stop, h, own, keys, rows, row0, col0):  # type: ignore[n
 
 @compiled(*_PLAIN)
 def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-untyped-def]
-    """Update the heaps of columns start..stop with the rows of a tile S; its rows and columns are different samples."""
+    """Update the heaps of columns start..stop with the rows of S, which must be different samples."""
     worst = np.empty(_PIECE, keys.dtype)
     for c0 in range(start, stop, _PIECE):
         c1 = min(c0 + _PIECE, stop)
@@ -105,7 +105,7 @@ def scan_columns(S, start, stop, h, keys, rows, row0, col0):  # type: ignore[no-
 
 @compiled(*_PLAIN)
 def merge(keys, rows, more_keys, more_rows, start, stop):  # type: ignore[no-untyped-def]
-    """Insert additional candidates of rows start..stop into their heaps."""
+    """Insert more candidates into the heaps of rows start..stop."""
     for i in range(start, stop):
         for c in range(keys.shape[1]):
             key, row = more_keys[i, c], more_rows[i, c]
@@ -115,7 +115,7 @@ def merge(keys, rows, more_keys, more_rows, start, stop):  # type: ignore[no-unt
 
 @compiled(*_PLAIN)
 def sparse_products(S, start, stop, indptr, indices, data, inner_ptr, inner_rows, inner_data):  # type: ignore[no-untyped-def]
-    """Compute rows start..stop of S = X Z', for X in CSR and Z in CSC format (`inner_*`)."""
+    """Compute rows start..stop of S = X Z', where X has CSR format and Z has CSC format."""
     for i in range(start, stop):
         S[i, :] = 0
         for a in range(indptr[i], indptr[i + 1]):
@@ -126,7 +126,7 @@ def sparse_products(S, start, stop, indptr, indices, data, inner_ptr, inner_rows
 
 @compiled(*ANY_ORDER)
 def dense_distances(x, y, sx, sy, pairs, start, stop, out):  # type: ignore[no-untyped-def]
-    """Set out[i, c] to |sx_i x_i - sy_j y_j|^2 with j = pairs[i, c], summed in float64, for rows start..stop."""
+    """Compute squared distances out[i, c] = |sx_i x_i - sy_j y_j|^2 in float64, where j = pairs[i, c]."""
     for i in range(start, stop):
         a = sx[i]
         for c in range(pairs.shape[1]):
@@ -142,7 +142,7 @@ def dense_distances(x, y, sx, sy, pairs, start, stop, out):  # type: ignore[no-u
 
 @compiled("contract")
 def sparse_distances(xp, xi, xv, yp, yi, yv, sx, sy, pairs, start, stop, out):  # type: ignore[no-untyped-def]
-    """Apply `dense_distances` to CSR rows with sorted columns."""
+    """Compute the result of `dense_distances` for CSR rows with sorted column indices."""
     for i in range(start, stop):
         for c in range(pairs.shape[1]):
             j = pairs[i, c]
@@ -165,7 +165,7 @@ def sparse_distances(xp, xi, xv, yp, yi, yv, sx, sy, pairs, start, stop, out):  
 
 @compiled("contract")
 def sparse_dots(xp, xi, xv, yp, yi, yv, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """Set out[e] to the inner product of x_left[e] and y_right[e], for CSR rows with sorted columns."""
+    """Compute out[e], the inner product of rows x_left[e] and y_right[e], for CSR rows with sorted column indices."""
     for e in range(start, stop):
         a, a_end, b, b_end, total = xp[left[e]], xp[left[e] + 1], yp[right[e]], yp[right[e] + 1], 0.0
         while a < a_end and b < b_end:
@@ -182,7 +182,7 @@ def sparse_dots(xp, xi, xv, yp, yi, yv, left, right, start, stop, out):  # type:
 
 @compiled(*ANY_ORDER)
 def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """Set out[e] to the inner product of x_left[e] and y_right[e], summed in float64."""
+    """Compute out[e], the inner product of rows x_left[e] and y_right[e], in float64."""
     for e in range(start, stop):
         i, j, total = left[e], right[e], 0.0
         for t in range(x.shape[1]):
@@ -192,7 +192,7 @@ def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-
 
 @compiled("contract")
 def kendall(x, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """Set out[e] to Kendall's tau-b of two rows from all pairs of features, or to 0 if a row is constant."""
+    """Compute Kendall's tau-b of pairs of rows, or 0 if a row is constant."""
     for e in range(start, stop):
         i, j, both, in_x, in_y = left[e], right[e], 0, 0, 0
         for s in range(x.shape[1]):

@@ -1,15 +1,15 @@
-"""Exact search of nearest neighbors by blocks of matrix products, with distances recomputed in float64.
+"""Exact search for nearest neighbors by blocks of matrix products, with distances recomputed in float64.
 
-1. |x_i - x_j|^2 = |x_i|^2 + |x_j|^2 - 2 x_i'x_j, and |x_i|^2 is the same for all candidates of row i. Therefore, the
-   key h_j - 2 x_i'x_j with h_j = |x_j|^2 orders the candidates, and most of the work is one matrix product per tile.
-2. A tile is used for its rows and its columns, so each pair of blocks is multiplied once. There is no n x n array: each
-   row has a heap of its k + `_SPARE` best keys. For most entries of a tile, one comparison with the root is enough.
-3. Keys of dense rows are float32 and suffer from cancellation if rows are long and near each other. Rows are centered
-   first, which shortens them without changing distances. Keys only select candidates, whose distances are then
-   recomputed from differences in float64 (`_finish`).
-4. A neighbor is lost if its rounded key is worse than the last candidate's. The error of a key is bounded
-   (`Ready.rounding`), so the rows where this is possible are known. They are searched again with float64 products
-   (`_again`).
+1. The search computes a key h_j - 2 x_i'x_j with h_j = |x_j|^2 for each row x_i and candidate x_j. The key differs from
+   the squared distance by |x_i|^2, so it orders the candidates of x_i by distance. Most of the time is spent in matrix
+   products of blocks of rows.
+2. Each pair of blocks is multiplied once, because a product yields keys for the rows of both blocks. No n x n array is
+   stored. Instead, each row has a heap of its k + 8 smallest keys. Most keys are discarded after one comparison.
+3. Keys of dense rows have float32 precision, and suffer from cancellation if rows have large norms and small distances.
+   Centering reduces the norms without changing the distances. Keys only select candidates, whose distances are then
+   recomputed in float64.
+4. Floating-point error of a key may hide a neighbor. The error is bounded, so the rows with possibly hidden neighbors
+   are known. These rows are searched again with float64 products.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from dmo.progress import stage
 from dmo.threads import blas_limited, over_rows, thread_count
 
 Metric = Literal["euclidean", "cosine"]
-_BLOCK = 1024  # rows and columns of a tile
+_BLOCK = 1024  # number of rows per block
 _SPARE = 8
-"""Number of additional candidates beyond k, for which float64 distances are computed."""
+"""Number of candidates in addition to the k nearest neighbors."""
 _PAIRS = 64
-"""Minimum number of block pairs for a search on workers (some ten thousand rows).
+"""Minimum number of pairs of blocks for a search on workers, which corresponds to about ten thousand rows.
 
-Smaller searches finish before the rows are sent."""
+A smaller search takes less time than sending the rows to the workers."""
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Nearest rows of each row.
+    """Indices and distances of the nearest neighbors of n samples.
 
     Parameters
     ----------
     indices : ndarray of shape (n, k), int64
-        Row indices, nearest first; -1 for missing neighbors.
+        Row indices of the neighbors of each sample, with the nearest first. Missing neighbors are -1.
     distances : ndarray of shape (n, k), float64
-        Distances; inf for missing neighbors.
+        Distances to the neighbors, which are inf for missing neighbors.
     metric : {"euclidean", "cosine"}, default="euclidean"
         Metric of the distances.
 
@@ -69,7 +69,7 @@ class Neighbors:
 
     @property
     def k(self) -> int:
-        """Number of neighbors of each row."""
+        """Number of neighbors per sample."""
         return self.indices.shape[1]
 
     def __len__(self) -> int:
@@ -84,37 +84,37 @@ def neighbors(
     method: Literal["exact", "approximate"] = "exact",
     random_state: int | None = 0,
 ) -> Neighbors:
-    """Find the k nearest other rows of each row; ties are resolved by the lower row index.
+    """Find the k nearest neighbors of each sample among all other samples.
 
-    Dense rows are centered and multiplied in float32. Rows for which floating-point error could hide a neighbor are
-    searched again in float64, and all distances are computed in float64. Inside `dmo.cluster.connect`, the workers
-    share the exact search of large data. Otherwise, the threads of the client process are used.
+    The exact search selects candidates by float32 matrix products of dense rows. Samples for which floating-point error
+    could hide a neighbor are searched again in float64. All distances are computed in float64. Ties are resolved by the
+    lower row index. Within `dmo.cluster.connect`, the workers search large data.
 
     Parameters
     ----------
     X : row source of shape (n, d)
-        Rows, dense or CSR, read into memory.
+        Dense or CSR samples, which are read into memory.
     k : int
-        Number of neighbors of each row, 1..n-1.
+        Number of neighbors per sample, from 1 to n - 1.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        "cosine" is 1 - cos. The distance of a row of zeros to any row is 1.
+        Distance between samples. "cosine" is one minus the cosine of two rows, or 1 if one of them is zero.
     block : int, default=1024
-        Number of rows and columns of a tile. Each thread uses block x block numbers (float32 for dense rows, otherwise
-        float64).
+        Number of rows per block. Each thread holds a matrix of block x block numbers, in float32 for dense rows and in
+        float64 for CSR rows.
     method : {"exact", "approximate"}, default="exact"
-        "approximate" requires pynndescent. `recall` measures its accuracy.
+        Search method. "approximate" requires pynndescent, and `recall` measures its accuracy.
     random_state : int, default=0
         Seed of the approximate search.
 
     Returns
     -------
     Neighbors
-        Row indices and distances, n x k.
+        Indices and distances of the neighbors of each sample.
 
     Raises
     ------
     UserError
-        If k is outside 1..n-1, values are not finite, or the metric or method is unknown.
+        If k is not from 1 to n - 1, X is not finite, or the metric or method is unknown.
     ImportError
         If method="approximate" and pynndescent is not installed.
 
@@ -142,28 +142,30 @@ def neighbors(
 
 
 def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neighbors:
-    """Find the k nearest known rows of each new row, including known rows that are equal to the new row.
+    """Find the k nearest neighbors of new samples among known samples.
+
+    A known sample that equals the new sample is also returned as its neighbor.
 
     Parameters
     ----------
     X_new : row source of shape (m, d)
-        New rows, dense or CSR, read into memory.
+        New dense or CSR samples, which are read into memory.
     X : row source of shape (n, d)
-        Known rows, read into memory.
+        Known samples, which are read into memory.
     k : int
-        Number of neighbors of each new row, 1..n.
+        Number of neighbors per new sample, from 1 to n.
     metric : {"euclidean", "cosine"}, default="euclidean"
-        "cosine" is 1 - cos. The distance of a row of zeros to any row is 1.
+        Distance between samples. "cosine" is one minus the cosine of two rows, or 1 if one of them is zero.
 
     Returns
     -------
     Neighbors
-        Row indices of X and distances, m x k.
+        Row indices of the neighbors in X, and distances to them.
 
     Raises
     ------
     UserError
-        If k is outside 1..n, the numbers of features differ, values are not finite, or the metric is unknown.
+        If k is not from 1 to n, the numbers of features differ, an input is not finite, or the metric is unknown.
 
     Examples
     --------
@@ -184,23 +186,25 @@ def nearest(X_new: Rows, X: Rows, k: int, metric: Metric = "euclidean") -> Neigh
 
 
 def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | None = 0) -> float:
-    """Compute the fraction of the true nearest rows in a neighbor list; rows as near as the k-th one count as true.
+    """Compute the fraction of correct neighbors in the result of an approximate search.
+
+    A neighbor is correct if its distance is at most the distance of the k-th exact neighbor.
 
     Parameters
     ----------
     found : Neighbors
-        Neighbor list, n x k.
+        Result of the approximate search, with k neighbors per sample.
     X : row source of shape (n, d)
-        Rows of the list.
+        Samples among which the neighbors were searched.
     sample : int, default=500
-        Number of random rows to check.
+        Number of random samples whose neighbors are checked.
     random_state : int, default=0
-        Seed of the sample.
+        Seed of the choice of these samples.
 
     Returns
     -------
     float
-        Fraction, 0..1.
+        Fraction of correct neighbors, from 0 to 1.
 
     Examples
     --------
@@ -215,7 +219,7 @@ def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | Non
     picked = np.random.default_rng(random_state).choice(n, min(sample, n), replace=False)
     exact = nearest(X[picked], X, min(k + 1, n), found.metric)
     foreign = exact.indices != picked[:, None]
-    foreign[foreign.all(axis=1), -1] = False  # the row itself may be missing if many rows are equal
+    foreign[foreign.all(axis=1), -1] = False  # a sample may be missing among its neighbors if other samples are equal
     true = exact.distances[foreign].reshape(len(picked), k)
     mine = found.distances[picked]
     return float((mine <= true[:, -1:] * (1 + 1e-6) + 1e-12).mean())
@@ -235,12 +239,12 @@ def _heaps(n: int, m: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 def _scan(
     ready: Ready, pairs: list[tuple[int, int]], m: int, block: int, advance: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the best m candidates of each row in the given pairs of blocks (row block <= column block)."""
+    """Find the m best candidates of each row by products of the given pairs of blocks."""
     slices = row_blocks(len(ready), block)
     rows, keys = _heaps(len(ready), m, ready.dtype)
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
-        if held[0] != j:  # pairs are sorted by column block, so a transposed block is used for many tiles
+        if held[0] != j:  # reuse the transposed block, because pairs are sorted by their second block
             held = j, ready.transposed(slices[j])
         S = ready.products(slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
@@ -253,7 +257,7 @@ def _scan(
 
 
 def _in_threads(ready: Ready, pairs: list[tuple[int, int]], m: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distribute the block pairs over independent threads, each with its own candidates, and merge the candidates."""
+    """Distribute the pairs of blocks over threads, and merge the candidates that each thread finds."""
     parts = grouped(pairs, thread_count())
     with stage("neighbors (block pairs)", len(pairs)) as advance:
         if len(parts) == 1:
@@ -268,7 +272,7 @@ def _over(n: int, loop: Any, S: np.ndarray, rest: tuple[Any, ...]) -> None:
 
 
 def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the best m candidates of the rows `new` among `ready`."""
+    """Find the m best candidates among the known samples `ready` for each sample of `new`."""
     rows, keys = _heaps(len(new), m, ready.dtype)
     for columns in row_blocks(len(ready), _BLOCK):
         inner = ready.transposed(columns)
@@ -280,14 +284,14 @@ def _search(new: Ready, ready: Ready, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int, own: bool) -> Neighbors:
-    """Compute float64 distances of the candidates, search doubtful rows again, and return the k nearest in order."""
+    """Return the k nearest neighbors of each row, after a second search for rows whose neighbors may be missing."""
     indices, squared = _sorted(new, ready, rows)
     reach = squared[:, k - 1]
     rounding = max(new.rounding, ready.rounding)
-    if rounding and rows.shape[1] < len(ready) - own:  # otherwise all rows are candidates, and none is lost
-        # A neighbor nearer than the k-th has a true key below reach - |x|^2, and |y| <= |x| + sqrt(reach) = radius.
-        # It is missing only if its rounded key is above the worst stored key, which requires an error of at least
-        # this gap.
+    if rounding and rows.shape[1] < len(ready) - own:  # otherwise, all samples are candidates
+        # Let y be closer to x than the k-th candidate, whose squared distance is `reach`. The exact key of y is below
+        # reach - |x|^2. If y is not a candidate, its computed key exceeds the worst stored key, so that the error is at
+        # least the difference of these values. The error is at most `rounding` times radius^2, because |y| <= radius.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
         doubt &= new.scale > 0
@@ -306,8 +310,9 @@ def _again(
     squared: np.ndarray,
     own: bool,
 ) -> None:
-    """Search the rows `picked` again in float64, with one additional candidate for the row itself."""
-    some = new.take(picked).doubled()  # known rows are converted block by block, because all may not fit in float64
+    """Search the neighbors of the rows `picked` again, with float64 products."""
+    # Convert only these rows to float64 at once. The known samples are converted block by block, to save memory.
+    some = new.take(picked).doubled()
     m = min(indices.shape[1] + own, len(ready))
     rows, _ = _search(some, ready.like64(), m)
     rows[rows == (picked[:, None] if own else -2)] = -1
@@ -316,7 +321,7 @@ def _again(
 
 
 def _sorted(new: Ready, ready: Ready, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort candidates (n x m) by squared float64 distance, ties by row index; missing candidates are last."""
+    """Sort the candidates of each row by squared float64 distance and then by row index."""
     squared = ready.squared_to(new, rows)
     last = np.where(rows < 0, np.iinfo(np.int64).max, rows)
     order = np.lexsort((last, squared), axis=1)
@@ -330,7 +335,7 @@ def _merge(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -
 
 
 def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Find approximate k nearest other rows with pynndescent; return indices and float64 distances (n x k).
+    """Find the indices and distances of approximate nearest neighbors with pynndescent.
 
     Source: Dong, Charikar, Li 2011.
     """

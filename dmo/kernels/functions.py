@@ -20,19 +20,19 @@ from dmo.kernels.rows import Prepared
 
 @dataclass(frozen=True)
 class RBF(CenteredKernel):
-    """Gaussian kernel exp(-|x - y|^2 / (2 sigma^2)) with sigma = scale * bandwidth.
+    """Gaussian kernel exp(-|x - y|^2 / (2 sigma^2)), where sigma = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
-        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
         Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        Vector that is subtracted from normalized dense rows, to reduce floating-point error if the rows are far from
         the origin. By default, `fit` computes the offset from the training rows.
 
     Examples
@@ -63,19 +63,19 @@ class RBF(CenteredKernel):
 
 @dataclass(frozen=True)
 class Exponential(CenteredKernel):
-    """Exponential kernel exp(-|x - y|_2 / b) with b = scale * bandwidth.
+    """Exponential kernel exp(-|x - y|_2 / b) of the Euclidean distance, where b = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
-        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
         Positive factor by which the bandwidth is multiplied.
     offset : tuple of float of length d, or None, default=None
-        Vector that is subtracted from normalized dense rows. It reduces floating-point error if the rows are far from
+        Vector that is subtracted from normalized dense rows, to reduce floating-point error if the rows are far from
         the origin. By default, `fit` computes the offset from the training rows.
 
     Examples
@@ -92,13 +92,13 @@ class Exponential(CenteredKernel):
 
 @dataclass(frozen=True)
 class Laplacian(BandwidthKernel):
-    """Laplacian kernel exp(-|x - y|_1 / b) of L1 distances, with b = scale * bandwidth.
+    """Laplacian kernel exp(-|x - y|_1 / b) of the L1 distance, where b = scale * bandwidth.
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
-        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
@@ -118,15 +118,16 @@ class Laplacian(BandwidthKernel):
 
 @dataclass(frozen=True)
 class ChiSquare(BandwidthKernel):
-    """Chi-square kernel exp(-chi2(x, y) / b), chi2 = sum (x - y)^2 / (x + y), for non-negative rows.
+    """Chi-square kernel exp(-chi2(x, y) / b) of non-negative rows, where b = scale * bandwidth.
 
-    The bandwidth is b = scale * bandwidth. In contrast to exp(-chi2^2 / (2 b^2)), this kernel is positive definite.
+    The chi-square distance chi2(x, y) is the sum of (x_i - y_i)^2 / (x_i + y_i) over the features. This kernel is
+    positive definite, in contrast to exp(-chi2^2 / (2 b^2)).
 
     Parameters
     ----------
     bandwidth : float or {"mean", "median", "mean-fifth-neighbor"}, default="mean"
-        Bandwidth of the kernel. A string is a rule by which `fit` computes the bandwidth: the mean or median distance
-        of all pairs of different rows, or the mean distance to the fifth nearest neighbor.
+        Bandwidth of the kernel. With a string, `fit` sets the bandwidth to the mean or median distance of all pairs of
+        rows, or to the mean distance to the fifth nearest neighbor.
     normalize : {"l1", "l2", "hellinger"} or None, default=None
         Normalization of the rows by `normalize_rows` before the kernel is computed.
     scale : float, default=1.0
@@ -147,7 +148,7 @@ class ChiSquare(BandwidthKernel):
 
 @dataclass(frozen=True)
 class Intersection(RowKernel):
-    """Histogram intersection kernel sum min(x, y), for non-negative rows.
+    """Histogram intersection kernel of non-negative rows, which is the sum of min(x_i, y_i) over the features.
 
     Parameters
     ----------
@@ -196,9 +197,10 @@ class Linear(RowKernel):
 
 @dataclass(frozen=True)
 class Euclidean(RowKernel):
-    """Euclidean distance |x - y|, which is not a kernel and is used only to compute relation features.
+    """Euclidean distance |x - y|, which replaces a kernel in relation features.
 
-    The relation features of a sample are its distances to a set of seed samples.
+    Relation features of a sample are its distances to a set of seed samples. The Euclidean distance is not positive
+    semidefinite, so it cannot replace a kernel elsewhere.
 
     Parameters
     ----------

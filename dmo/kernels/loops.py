@@ -1,4 +1,4 @@
-"""Compiled loops of the kernels, for operations that are not matrix products. They release the GIL.
+"""Compiled loops for kernel values that are not matrix products. The loops release the GIL.
 
 Every function processes a range of rows, so that callers can distribute the rows over threads. Output matrices are
 passed as whole C-contiguous arrays with row and column offsets, because numba does not vectorize writes to slices.
@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 
 DOT, MIN, CHI2, L1_DIRECT, CHI2_DIRECT = range(5)
-"""Terms that are summed over the features of a pair: xy; min(x, y); xy / (x + y); |x - y|; (x - y)^2 / (x + y)."""
+"""Functions of two numbers x and y that are summed over the features of two rows.
+
+In this order, the functions are xy, min(x, y), xy / (x + y), |x - y| and (x - y)^2 / (x + y)."""
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
-"""Functions that are applied to the value of a pair, see `_map_row`."""
+"""Functions that map the inner product or distance of two rows to a kernel value. `_map_row` defines them."""
 WIDTH = 128
-"""Rows of y that are processed together, few enough that the columns they share stay in the second-level cache."""
+"""Number of rows of y that are processed together, whose columns fit in the second-level cache."""
 
 
 class _Compiled:
-    """Function that numba compiles on the first call in its module, because importing numba takes 0.25 s."""
+    """Function that numba compiles on the first call, because importing numba with dmo would take 0.25 s."""
 
     def __init__(self, function: Callable[..., Any], flags: tuple[str, ...]):
         self.function, self.flags, self.ready = function, flags, None
@@ -31,7 +33,7 @@ class _Compiled:
         return self.dispatcher()(*arguments)
 
     def dispatcher(self) -> Any:
-        """Compile the function, and replace all functions of this kind in its module by their dispatchers."""
+        """Compile the function, and replace all such functions of its module, so that compiled loops can call them."""
         with _ONE_BY_ONE:
             if self.ready is None:
                 self.ready = _by_numba(self.function, self.flags)
@@ -56,12 +58,12 @@ def _by_numba(function: Callable[..., Any], flags: tuple[str, ...]) -> Any:
     options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
     try:
         return _numba().njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's nor the user's cache folder is writable
+    except RuntimeError:  # numba cannot write to the cache folder of the package or of the user
         return _numba().njit(**options)(function)
 
 
 def compiled(*flags: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function by numba without the GIL; cache the result on disk if a folder is writable."""
+    """Return a decorator that compiles a function with numba and fast-math flags, without the GIL."""
     return lambda function: _Compiled(function, flags)
 
 
@@ -69,8 +71,8 @@ EXACT_ORDER = ("contract", "nsz", "nnan", "ninf")
 ANY_ORDER = (*EXACT_ORDER, "reassoc", "arcp")
 
 
-# Chebyshev fits of 2^f on [-1/2, 1/2], highest power first, computed with 60 digits, because fits by LAPACK
-# depend on the CPU.
+# Coefficients of Chebyshev approximations of 2^f for f in [-1/2, 1/2], with the highest power first, computed with 60
+# digits. Coefficients that LAPACK computes at run time would depend on the CPU.
 _A6, _A5, _A4, _A3, _A2, _A1, _A0 = (
     np.float32(c)
     for c in (
@@ -101,12 +103,13 @@ _ROUND32, _ROUND64 = np.float32(1.5 * 2**23), 1.5 * 2**52
 
 
 def _exp2(y: float) -> float:
-    """Compute 2^y for y <= 0 with floating-point accuracy, 0 below the smallest normal number (uncompiled version)."""
+    """Compute 2^y for y <= 0. The compiled version returns 0 if the result is below the smallest normal number."""
     return np.exp2(y)
 
 
 def _exp2_compiled(y):  # type: ignore[no-untyped-def]
-    # Adding 1.5 * 2^(mantissa bits) rounds y to an integer in the low bits, which become the exponent.
+    # Adding 1.5 * 2^(number of mantissa bits) rounds y to an integer, which appears in the low bits of the sum. These
+    # bits are shifted to the exponent of the result.
     def single(y):  # type: ignore[no-untyped-def]
         shifted = max(y, np.float32(-127.0)) + _ROUND32
         f = max(y, np.float32(-127.0)) - (shifted - _ROUND32)
@@ -127,10 +130,8 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
 
 @compiled(*EXACT_ORDER)
 def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
-    """Replace the inner products or distances v of one row by values of a function, with h = h_x + h_y.
-
-    GAUSSIAN 2^min(a v + h, 0); EUCLIDEAN sqrt(max(h - 2 v, 0)); EXPONENTIAL 2^(-a v); POLYNOMIAL (a v + b)^power.
-    """
+    """Map the inner products or distances in one row of K to kernel values, in place."""
+    # h + hy[j] is the sum of the norms of the two rows, which is multiplied by -a / 2 for GAUSSIAN.
     zero = row.dtype.type(0)
     if op == GAUSSIAN:
         for j in range(row.shape[0]):
@@ -152,16 +153,16 @@ def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
 
 @compiled(*EXACT_ORDER)
 def map_tile(op, a, b, power, K, start, stop, hx, hy):  # type: ignore[no-untyped-def]
-    """Apply `_map_row` to rows start..stop of a whole tile."""
+    """Apply `_map_row` to rows start..stop of K."""
     for i in range(start, stop):
         _map_row(op, a, b, power, K[i], hx[i], hy)
 
 
 @compiled(*EXACT_ORDER)
 def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-untyped-def]
-    """Apply `_map_row` to rows start..stop of the lower triangle and diagonal; copy it above the diagonal if `mirror`.
+    """Apply `_map_row` to the lower triangle of K in rows start..stop, and copy it to the upper triangle if `mirror`.
 
-    The loop processes pieces of 16 x 1024, and copies them by cache lines while they are cached.
+    The loop processes blocks of 16 x 1024 entries, which are copied while they are in the CPU cache.
     """
     for i0 in range(start, stop, 16):
         i1 = min(i0 + 16, stop)
@@ -183,7 +184,7 @@ def map_lower(op, a, b, power, K, start, stop, h, mirror):  # type: ignore[no-un
 
 @compiled(*ANY_ORDER)
 def lower_sum(K, start, stop, h, euclidean):  # type: ignore[no-untyped-def]
-    """Sum distances below the diagonal in rows start..stop; with `euclidean`, K has inner products and h = |x|^2."""
+    """Sum the distances below the diagonal in rows start..stop of K. With `euclidean`, K contains inner products."""
     zero, total = K.dtype.type(0), 0.0
     for i in range(start, stop):
         row, hi = K[i, :i], h[i]
@@ -198,7 +199,7 @@ def lower_sum(K, start, stop, h, euclidean):  # type: ignore[no-untyped-def]
 
 @compiled(*ANY_ORDER)
 def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-untyped-def]
-    """Set total[j] to the sum over k < count of pair(value[k], block[where[k], j]); count is a multiple of 4."""
+    """Compute total[j], the sum of pair(value[k], block[where[k], j]) over k < count, a multiple of 4."""
     zero, tiny = block.dtype.type(0), block.dtype.type(1e-30)
     total[:] = zero
     for k in range(0, count, 4):
@@ -226,7 +227,7 @@ def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-u
 
 @compiled(*ANY_ORDER)
 def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no-untyped-def]
-    """Write total[j], or max(sx + sy[j] - factor total[j], 0) if factor is not 0, to K[row, column + j], j < count."""
+    """Write values norm + norm - factor * sum to a row of K, or the sums if the factor is 0."""
     for j in range(count):
         if factor == 0.0:
             K[row, column + j] = total[j]
@@ -236,10 +237,10 @@ def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no
 
 @compiled(*ANY_ORDER)
 def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
-    """Write pair sums over common features to K[first + i, j], for rows start..stop of x and all rows of y."""
-    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. WIDTH rows of y at a time are stored as a
-    # dense block of the columns that occur in any of them. Each row of x selects its own columns from this block.
-    # With `lower`, only entries with j <= first + i are written.
+    """Write sums over the common features of CSR rows x_i and y_j to K[first + i, j], for i in start..stop."""
+    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. For every 128 rows of y, the columns with
+    # nonzero entries are copied to a dense block. Each row of x then selects its nonzero columns from this block. With
+    # `lower`, only entries with j <= first + i are written.
     (xd, xi, xp), (yd, yi, yp) = x, y
     longest, most, n_y = 0, 0, yp.shape[0] - 1
     for i in range(start, stop):
@@ -268,7 +269,7 @@ def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, l
             for k in range(xp[i], xp[i + 1]):
                 where[count], value[count] = position[xi[k]], xd[k]
                 count += position[xi[k]] >= 0
-            while count % 4:  # pad with a row of zeros, which adds nothing to the sum
+            while count % 4:  # append columns of zeros, which do not change the sum
                 where[count], value[count] = used, 1
                 count += 1
             _sum_features(pair, block, where, value, count, total)
@@ -280,12 +281,12 @@ def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, l
 
 @compiled(*ANY_ORDER)
 def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-untyped-def]
-    """Write pair sums over all features to K[first + i, j], for rows start..stop of x and all rows of y."""
+    """Write sums over all features of dense rows x_i and y_j to K[first + i, j], for i in start..stop."""
     d = x.shape[1]
     padded = d + (-d) % 4
     block, total = np.zeros((padded, WIDTH), K.dtype), np.empty(WIDTH, K.dtype)
     where, value = np.empty(padded, np.int64), np.empty(padded, K.dtype)
-    for f in range(padded):  # numba takes longer to compile np.arange and slice assignment than all the rest
+    for f in range(padded):  # numba would take too long to compile np.arange and a slice assignment
         where[f], value[f] = f, 0
     for j0 in range(0, y.shape[0], WIDTH):
         begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, y.shape[0])
@@ -305,7 +306,7 @@ def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-un
 
 @compiled(*ANY_ORDER)
 def refine_dense(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
-    """Recompute Euclidean distances K[first + i, j] from the rows if their square is below `near` (h_x + h_y)."""
+    """Recompute Euclidean distances from differences of rows if their squares are below near * (h_x + h_y)."""
     for i in range(start, stop):
         for j in range(first + i + 1 if lower else y.shape[0]):
             if np.float64(K[first + i, j]) ** 2 < near * (hx[i] + hy[j]):
@@ -317,7 +318,7 @@ def refine_dense(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ign
 
 @compiled(*ANY_ORDER)
 def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ignore[no-untyped-def]
-    """Apply `refine_dense` to CSR triples with sorted indices."""
+    """Perform `refine_dense` for rows in CSR format with sorted column indices."""
     (xd, xi, xp), (yd, yi, yp) = x, y
     for i in range(start, stop):
         for j in range(first + i + 1 if lower else yp.shape[0] - 1):
@@ -339,7 +340,7 @@ def refine_sparse(x, y, start, stop, hx, hy, near, K, first, lower):  # type: ig
 
 @compiled()
 def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
-    """Write the columns and values of the nonzero entries; both arrays need space for one additional entry."""
+    """Write the column indices and values of nonzero entries to CSR arrays with space for one additional entry."""
     for i in range(source.shape[0]):
         k, row = indptr[i], source[i]
         for f in range(row.shape[0]):
@@ -349,9 +350,9 @@ def fill_sparse(source, indptr, indices, data):  # type: ignore[no-untyped-def]
 
 @compiled("contract", "nsz", "reassoc")
 def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-untyped-def]
-    """Write normalized rows of `source` minus `offset` to `out`, and sums of squares or absolute values to `norms`.
+    """Write normalized rows minus `offset` to `out`, and their squared L2 norms or L1 norms to `norms`.
 
-    `how`: 0 unchanged, 1 L1 norm 1, 2 L2 norm 1, 3 square roots of case 1. NaN and infinity propagate to `norms`.
+    `how` is 0 for no normalization, 1 for "l1", 2 for "l2" or 3 for "hellinger". NaN propagates to `norms`.
     """
     for i in range(source.shape[0]):
         row, target, total = source[i], out[i], 0.0
@@ -366,7 +367,7 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
         if how == 3:
             for f in range(row.shape[0]):
                 target[f] = np.float64(row[f]) * scale
-                # compute the root in the precision of the tiles: a float64 root takes half the time of the whole loop
+                # Compute the root in the precision of the output, because a float64 root is much slower than float32.
                 target[f] = np.sqrt(target[f]) - offset[f]
         else:
             for f in range(row.shape[0]):
@@ -383,9 +384,9 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
 
 @compiled()
 def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
-    """Add sign[f] times feature f of each row to one of the m sums out[i].
+    """Add each feature of a row, multiplied by its sign, to one of m sums.
 
-    Feature f = c m + r is added to sum (r + shift[c]) mod m.
+    Feature c m + r is added to the sum with the index (r + shift[c]) mod m.
     """
     m = out.shape[1]
     for i in range(values.shape[0]):
@@ -394,7 +395,7 @@ def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
             many, s = min(m, row.shape[0] - c * m), shift[c]
             x, signs, front = row[c * m : c * m + many], sign[c * m : c * m + many], min(many, m - s)
             later = target[s:]
-            for j in range(front):  # two contiguous runs, because contiguous sums are vectorized
+            for j in range(front):  # split the features into two contiguous ranges, whose loops can be vectorized
                 later[j] += signs[j] * x[j]
             x, signs = x[front:], signs[front:]
             for j in range(many - front):

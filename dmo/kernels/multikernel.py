@@ -1,4 +1,4 @@
-"""Gram matrices as arrays and as dask arrays; sums and products of the kernels of several views."""
+"""Kernel matrices as NumPy or dask arrays, and combinations of the kernels of several views."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Combine = Literal["sum", "product"]
 
 @dataclass(eq=False, repr=False)
 class ProductKernel(ParameterObject):
-    r"""Kernel exp(-gamma sum_v w_v d_v), where d_v is a view's distance divided by its mean over the training samples.
+    r"""Kernel of several views, which is the exponential of the negative weighted sum of their distances.
 
-    kernel="product" of an estimator such as `KGHA` selects this kernel with its defaults.
+    An estimator with kernel="product", such as `KGHA`, uses this kernel with default parameters.
 
     Parameters
     ----------
@@ -47,11 +47,11 @@ class ProductKernel(ParameterObject):
 
     Notes
     -----
-    The value of two samples is
+    The kernel value of two samples x and z is
 
     .. math:: k(x, z) = \exp\Big(-\gamma \sum_v w_v\, d_v(x_v, z_v)\Big),
 
-    where d_v is the normalized distance and w_v is the weight of view v.
+    where w_v is the weight of view v, and d_v is its distance divided by the mean distance of the training samples.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class ProductKernel(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Return whether a value denotes the product of the views' distances."""
+        """Return whether the value selects this kernel."""
         return is_product(value)
 
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Convert a name to its object; kernels of views have their own parameters."""
+        """Convert the name "product" to an object of this class. Other kernels are returned unchanged."""
         if not (is_product(value) or hasattr(value, "set_params")):
             raise UserError(
                 f"distances, gamma and weights are those of kernel='product', got kernel={value!r}; leave them out"
@@ -83,24 +83,24 @@ class ProductKernel(ParameterObject):
 
 
 def is_product(kernel: Any) -> bool:
-    """Return whether the kernel argument of an estimator is the product of the views' distances."""
+    """Return whether the kernel argument of an estimator selects `ProductKernel`."""
     return isinstance(kernel, ProductKernel) or (isinstance(kernel, str) and kernel == "product")
 
 
 @dataclass(frozen=True)
 class MultiKernel:
-    """Kernel of several views: k(x, y) = sum_v w_v k_v(x_v, y_v), or prod_v k_v(x_v, y_v)^w_v."""
+    """Kernel of several views, which combines one kernel per view by a weighted sum or a weighted product."""
 
-    # Powers of a kernel with w_v in 0..1 are positive definite if the kernel is infinitely divisible. This holds for
-    # all kernels exp(-d / b) with a negative definite d.
+    # A product of kernels uses powers k_v^w_v. Powers between 0 and 1 are positive definite if the kernel is infinitely
+    # divisible, such as all kernels exp(-d / b) with a negative definite distance d.
     #
-    # Berg, Christensen, Ressel 1984, theorem 3.2.2.
+    # Source: Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
-    kernels: Mapping[str, Kernel]  # by view
-    weights: Mapping[str, float]  # w_v >= 0 by view
-    combine: Combine = "sum"  # how the views' kernels are combined
-    pairwise: list[str] = field(init=False, repr=False, compare=False)  # views with precomputed kernels
-    linear: bool = field(init=False, repr=False, compare=False)  # whether it is x'y of (normalized, weighted) rows
+    kernels: Mapping[str, Kernel]  # kernel of each view
+    weights: Mapping[str, float]  # nonnegative weight of each view
+    combine: Combine = "sum"  # whether to use the sum of w_v k_v or the product of k_v^w_v
+    pairwise: list[str] = field(init=False, repr=False, compare=False)  # names of views with precomputed kernels
+    linear: bool = field(init=False, repr=False, compare=False)  # whether the kernel is a sum of linear kernels
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairwise", [name for name, kernel in self.kernels.items() if kernel.pairwise])
@@ -110,37 +110,28 @@ class MultiKernel:
 
     @classmethod
     def of(cls, view: str, kernel: Kernel) -> MultiKernel:
-        """Wrap the kernel of a single view."""
+        """Create the kernel of a single view, with weight 1."""
         return cls({view: kernel}, {view: 1.0})
 
     @property
     def key(self) -> Hashable:
-        """Hashable description of the kernel."""
+        """Hashable key, which is equal for equal kernels."""
         return tuple(self.kernels.items()), tuple(self.weights.items()), self.combine
 
     def prepare(self, views: Mapping[str, Rows], where: slice, dtype: DTypeLike) -> dict[str, Any]:
-        """Prepare rows of every view for `tile`.
-
-        views (n, d)
-        """
+        """Prepare the rows `where` of every view for `tile`."""
         return {name: kernel.prepare(kernel.part(views[name], where), dtype) for name, kernel in self.kernels.items()}
 
     def tile(self, x: Mapping[str, Any], y: Mapping[str, Any]) -> np.ndarray:
-        """Compute k(x_i, y_j) of prepared rows.
-
-        -> (m, n)
-        """
+        """Compute the kernel values (m x n) of m prepared rows x and n prepared rows y."""
         return self.combined((name, kernel.tile(x[name], y[name])) for name, kernel in self.kernels.items())
 
     def diagonal(self, x: Mapping[str, Any]) -> np.ndarray:
-        """Compute k(x_i, x_i) of prepared rows.
-
-        -> (m,)
-        """
+        """Compute the kernel value of each prepared row with itself."""
         return self.combined((name, kernel.diagonal(x[name])) for name, kernel in self.kernels.items())
 
     def combined(self, parts: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
-        """Combine the values of the views' kernels in the array of the first one, with at most two arrays in memory."""
+        """Combine the kernel values of all views in place, so that at most two arrays are in memory."""
         combine = np.multiply if self.combine == "product" else np.add
         weighted = (v if self.weights[name] == 1.0 else self._weighted(name, v) for name, v in parts)
         return reduce(lambda total, part: combine(total, part, out=total), weighted)
@@ -157,7 +148,7 @@ class MultiKernel:
         return operation(values, values.dtype.type(weight), out=values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the kernel as a JSON dict."""
+        """Convert the kernel to a dict that can be written as JSON."""
         kernels = {name: kernel.to_dict() for name, kernel in self.kernels.items()}
         return {"kernels": kernels, "weights": dict(self.weights), "combine": self.combine}
 
@@ -170,15 +161,12 @@ class MultiKernel:
 
 @dataclass
 class FeatureTiles:
-    """Tiles of a kernel matrix, computed from features when requested.
+    """Kernel matrix that is computed from features, in square blocks that are called tiles."""
 
-    sources (n, d)
-    """
-
-    kernel: MultiKernel  # fitted
+    kernel: MultiKernel
     sources: Mapping[str, Rows]
-    block: int  # rows per tile
-    dtype: DTypeLike = np.float32  # of the entries
+    block: int  # number of rows and columns of a tile
+    dtype: DTypeLike = np.float32
 
     def __post_init__(self) -> None:
         sizes = {name: source.shape[0] for name, source in self.sources.items()}
@@ -192,18 +180,15 @@ class FeatureTiles:
 
     @property
     def nbytes(self) -> int:
-        """Size of the features in memory, which are also pickled with this object, in bytes."""
+        """Size in bytes of the features that are in memory. They are pickled with this object."""
         return sum(_held_bytes(source) for source in self.sources.values())
 
     def _prepare(self, i: int) -> dict[str, Any]:
         return self.kernel.prepare(self.sources, slice(i * self.block, min((i + 1) * self.block, self.n)), self.dtype)
 
     def tile(self, i: int, j: int) -> np.ndarray:
-        """Compute one tile.
-
-        -> (block, block)
-        """
-        held = self._held  # callers request tiles strip by strip, so keep the row block that a strip shares
+        """Compute the tile in block row i and block column j."""
+        held = self._held  # callers request all tiles of a block row in succession, so keep its prepared rows
         if held is None or held[0] != i:
             held = self._held = (i, self._prepare(i))
         return self.kernel.tile(held[1], held[1] if i == j else self._prepare(j))
@@ -212,12 +197,12 @@ class FeatureTiles:
         return range(len(row_blocks(self.n, self.block))) if blocks is None else blocks
 
     def diagonal(self, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Compute diagonal entries without the tiles."""
+        """Compute the diagonal entries of the kernel matrix, or of the given block rows."""
         parts = [self.kernel.diagonal(self._prepare(i)) for i in self._blocks(blocks)]
         return np.concatenate(parts).astype(np.float64)
 
     def columns(self, index: np.ndarray, blocks: Sequence[int] | None = None) -> np.ndarray:
-        """Compute selected columns without the other entries."""
+        """Compute selected columns of the kernel matrix, or of the given block rows."""
         picked = {name: Subset(source, np.asarray(index)) for name, source in self.sources.items()}
         chosen = self.kernel.prepare(picked, slice(None), self.dtype)
         return np.concatenate([self.kernel.tile(self._prepare(i), chosen) for i in self._blocks(blocks)])
@@ -236,18 +221,18 @@ def gram_matrix(
     random_state: RandomState = None,
     n_threads: int | None = None,
 ) -> tuple[np.ndarray, Kernel]:
-    """Compute the kernel matrix of all pairs of rows and fit the kernel.
+    """Fit a kernel on samples and compute their kernel matrix.
 
     The distance of each pair of rows is computed only once, for both the bandwidth and the kernel values. The function
-    needs memory for the prepared rows and n^2 matrix entries. The rule "median" additionally needs memory for the
-    distances from which the median is computed.
+    needs memory for the prepared rows and n^2 matrix entries. The rules "median" and "mean-fifth-neighbor" may also
+    need memory for the distances of at most 8192 rows.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
         Kernel, or any description of a kernel that `parse` accepts.
     X : row source of shape (n, d)
-        Training rows, which are read into memory.
+        Training samples as rows, which are read into memory.
     dtype : dtype, default=float32
         Data type of the kernel matrix, float32 or float64.
     random_state : int, Generator, RandomState or None, default=None
@@ -285,20 +270,20 @@ def kernel_array(
     dtype: DTypeLike = np.float32,
     random_state: RandomState = None,
 ) -> da.Array:
-    """Return the kernel matrix of all pairs of rows as a lazy dask array.
+    """Return the kernel matrix of samples as a lazy dask array.
 
-    The kernel matrix is computed in square chunks, and chunks above the diagonal are transposes of the chunks below.
-    If the bandwidth is a rule, it is computed immediately from at most 8192 rows.
+    If Y is None, chunks above the diagonal are transposes of the chunks below the diagonal. A bandwidth that is given
+    as a rule is computed immediately, from at most 8192 rows.
 
     Parameters
     ----------
     kernel : str, Kernel or dict
         Kernel, or any description of a kernel that `parse` accepts.
     X : row source of shape (n, d)
-        Rows, which are read block by block.
+        Samples that correspond to the rows of the matrix, which are read in blocks.
     Y : row source of shape (m, d) or None, default=None
-        Samples that correspond to the columns of the matrix. The kernel is fitted on Y. To compare new rows with
-        training rows, pass the training rows as Y. By default, Y is X.
+        Samples that correspond to the columns of the matrix. The kernel is fitted on Y. To compare new samples with
+        training samples, pass the training samples as Y. By default, Y is X.
     block : int, default=2048
         Number of rows and columns of a chunk.
     dtype : dtype, default=float32
@@ -352,8 +337,9 @@ def kernel_array(
 
 
 def _ready_blocks(kernel: Kernel, X: Rows, size: int, dtype: DTypeLike) -> list[tuple[int, Any]]:
-    """Return the length and the task of each prepared row block; inputs that dask computes become part of the graph."""
-    held = None if hasattr(X, "compute") else delayed(X, traverse=False)  # one node, so rows in memory are sent once
+    """Return the number of rows of each block, and a dask task that prepares the block for the kernel."""
+    # An array in memory is one node of the task graph, so that it is sent to a worker once and not for every block.
+    held = None if hasattr(X, "compute") else delayed(X, traverse=False)
     parts = row_blocks(X.shape[0], size)
     read = [X[where] if held is None else delayed(blocks.rows)(held, where) for where in parts]
     return [

@@ -1,11 +1,12 @@
-"""Inner products and distances of all pairs of prepared rows, kernel values from them, and bandwidth rules.
+"""Inner products and distances of all pairs of rows, kernel values computed from them, and bandwidth rules.
 
-`pair` names a function of two rows: "dot" x'y; "l2" |x - y|; "l1" sum |x - y|; "chi2" sum (x - y)^2 / (x + y); "min"
-sum min(x, y).
+The argument `pair` names a function of two rows x and y. "dot" is x'y, "l2" is |x - y|, "l1" is sum |x - y|, "chi2" is
+sum (x - y)^2 / (x + y), and "min" is sum min(x, y).
 
-BLAS computes inner products of dense rows. "l1", "chi2" and "min" of mostly-zero rows, and all values of CSR rows,
-use only the features that are nonzero in both rows: |x - y|_1 = |x|_1 + |y|_1 - 2 sum min(x, y), and chi2 = sum x +
-sum y - 4 sum x y / (x + y). Other dense rows are compared feature by feature, which avoids cancellation.
+Inner products of dense rows are computed by BLAS. For CSR rows, only features that are nonzero in both rows are
+evaluated, because |x - y|_1 = |x|_1 + |y|_1 - 2 sum min(x, y) and chi2 = sum x + sum y - 4 sum x y / (x + y). For "l1",
+"chi2" and "min", dense rows with many zeros are converted to CSR. Other dense rows are compared feature by feature, in
+order to avoid cancellation.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ THROUGH_COMMON = {
     "l1": (loops.MIN, 2.0),
     "chi2": (loops.CHI2, 4.0),
 }
-"""Term that is summed over common features, and its factor in norm + norm - factor * sum (0: the sum itself)."""
+"""Term that is summed over the features that are nonzero in both rows x and y, and a factor.
+
+The value is norm(x) + norm(y) - factor * sum, or the sum if the factor is 0."""
 FEATURE_BY_FEATURE = {"min": loops.MIN, "l1": loops.L1_DIRECT, "chi2": loops.CHI2_DIRECT}
 NEAR = 1e-4
-"""Squared Euclidean distances below this fraction of |x|^2 + |y|^2 suffer from cancellation and are recomputed."""
+"""Recompute a squared Euclidean distance from differences if it is below this fraction of |x|^2 + |y|^2.
+
+Smaller fractions lose precision by cancellation."""
 
 
 @dataclass(frozen=True)
 class EntryMap:
-    """Function that a kernel applies to the value of a pair, see `loops._map_row`, with its parameters."""
+    """Function that maps the inner product or distance of two rows to a kernel value, with its parameters."""
 
     op: int = loops.IDENTITY
     a: float = 1.0
@@ -45,7 +50,7 @@ class EntryMap:
     power: int = 1
 
     def norms(self, prepared: Prepared) -> np.ndarray:
-        """Return the part of the value that depends on one row only, in the dtype of the tile."""
+        """Return the norm of each row, scaled as the function requires, in the data type of the kernel values."""
         weight = -0.5 * self.a if self.op == loops.GAUSSIAN else 1.0
         return (weight * prepared.norms).astype(prepared.dtype)
 
@@ -54,7 +59,7 @@ class EntryMap:
 
 
 def go_sparse(X: Matrix) -> Matrix:
-    """Convert X to CSR if it is dense and mostly zero, for pairs that can be computed from common features."""
+    """Convert a dense matrix to CSR if most entries are zero. Other matrices are returned unchanged."""
     if scipy.sparse.issparse(X) or X.size == 0:
         return X
     X = np.ascontiguousarray(X) if X.dtype.isnative and X.dtype.kind in "iu" else readable(X)
@@ -79,13 +84,14 @@ def fill(
     first: int = 0,
     lower: bool = False,
 ) -> None:
-    """Write inner products or distances of x_i and y_j to K[first + i, j]; with `lower`, at least for j <= first + i.
+    """Write inner products or distances of rows x_i and y_j to K[first + i, j].
 
-    With `lower`, x are the rows first, first + 1 ... of y. `threads.given` sets the threads of loops, not of BLAS.
+    With `lower`, x consists of the rows of y from row `first`, and only the lower triangle of K must be written.
     """
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
-        if lower:  # compute the diagonal square separately, because NumPy uses the symmetric BLAS product for it
+        if lower:
+            # Multiply the diagonal block separately, because NumPy uses the faster symmetric BLAS product for it.
             if first:
                 np.matmul(x.values, y.values[:first].T, out=K[first : first + len(x), :first])
             np.matmul(x.values, x.values.T, out=K[first : first + len(x), first : first + len(x)])
@@ -122,7 +128,7 @@ def _fill_common(pair: str, x: Prepared, y: Prepared, K: np.ndarray, first: int,
 
 
 def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool) -> None:
-    """Convert inner products to distances; recompute small distances directly from the rows."""
+    """Convert inner products to Euclidean distances, and recompute small distances from the differences of rows."""
     sparse = scipy.sparse.issparse(x.values) or scipy.sparse.issparse(y.values)
     left, right = x.values, y.values
     if sparse:
@@ -142,7 +148,7 @@ def _euclidean(x: Prepared, y: Prepared, K: np.ndarray, first: int, lower: bool)
 
 
 def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
-    """Convert a tile of inner products or distances to kernel values."""
+    """Convert inner products or distances in K to kernel values in place."""
     if change.op == loops.IDENTITY:
         return
     hx, hy = change.norms(x), change.norms(y)
@@ -150,25 +156,25 @@ def finish(change: EntryMap, x: Prepared, y: Prepared, K: np.ndarray) -> None:
 
 
 def map_lower(change: EntryMap, K: np.ndarray, h: np.ndarray, mirror: bool) -> None:
-    """Convert a lower triangle of inner products or distances; with `mirror`, copy it above the diagonal."""
+    """Convert the lower triangle of K to kernel values in place, and copy it to the upper triangle if `mirror`."""
     numbers = change.numbers(K.dtype)
     threads.over_rows(lambda start, stop: loops.map_lower(*numbers, K, start, stop, h, mirror), len(h))
 
 
 SAMPLE = 8192
-"""Maximum number of rows whose pairs determine a bandwidth."""
+"""Maximum number of rows from which a bandwidth is computed."""
 RULES = ("mean", "median", "mean-fifth-neighbor")
-"""Mean or median distance of the pairs i != j; mean distance to the fifth nearest neighbor (Liu, Lin, Yu 2009)."""
+"""Names of rules that set a bandwidth to a mean or median distance. The last rule is from Liu, Lin, Yu 2009."""
 RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
-"""Seed, generator, or None for a different sample in every call. A generator continues its sequence."""
+"""Seed or random number generator. None draws a different sample in every call."""
 
 
 def sample(n: int, random_state: RandomState, most: int | None = None) -> np.ndarray | None:
-    """Draw sorted indices of `most` (None: SAMPLE) of n rows, or return None if there are at most `most` rows."""
+    """Draw sorted indices of `most` of n rows, by default 8192, or return None if no more rows exist."""
     most = SAMPLE if most is None else most
     if n <= most:
         return None
-    from sklearn.utils import check_random_state  # imported here, so that parsing names does not load scikit-learn
+    from sklearn.utils import check_random_state  # importing scikit-learn here speeds up the import of this module
 
     generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
     generator = check_random_state(random_state) if generator is None else generator
@@ -176,7 +182,8 @@ def sample(n: int, random_state: RandomState, most: int | None = None) -> np.nda
 
 
 def counted(n: int, random_state: RandomState, weights: np.ndarray | None) -> np.ndarray | None:
-    """Draw a `sample` of rows with nonzero weight, of half the size with weights, whose median sorts all pairs."""
+    """Draw a sample of the rows with nonzero weight, or return None for all rows."""
+    # Use half as many rows with weights, because a weighted median sorts the distances of all pairs.
     if weights is None:
         return sample(n, random_state)
     some = np.flatnonzero(weights)
@@ -187,9 +194,9 @@ def counted(n: int, random_state: RandomState, weights: np.ndarray | None) -> np
 def central_row(
     X: blocks.Rows, index: np.ndarray | None, normalize: str | None, owner: str, names: np.ndarray | None = None
 ) -> np.ndarray:
-    """Compute the mean (d, float64) of up to 512 evenly spaced rows among `index` (None: all), after normalization.
+    """Compute the mean of up to 512 evenly spaced rows after normalization, as an offset for centering.
 
-    Centering needs only some point amid the rows. Error messages refer to row i as `names[i]`.
+    The rows are chosen from `index`, or from all rows if `index` is None. Error messages refer to row i as `names[i]`.
     """
     index = np.arange(X.shape[0]) if index is None else index
     index = index[:: max(1, -(-len(index) // 512))]
@@ -199,7 +206,7 @@ def central_row(
 
 
 def strips(n: int) -> list[slice]:
-    """Split a lower triangle into row strips of equal height up to 1024, which is fast in products and fits caches."""
+    """Split n rows into nearly equal blocks of at most 1024 rows, a size that is fast in matrix products."""
     count = max(1, -(-n // 1024))
     return blocks.row_blocks(n, max(1, -(-n // count)))
 
@@ -214,9 +221,10 @@ def resolve(
     owner: str,
     weights: np.ndarray | None = None,
 ) -> float:
-    """Compute the bandwidth that `rule` defines for rows `index` (None: all) of p; raise UserError for equal rows."""
-    # `K` is n x n; its lower triangle has the inner products ("dot") or distances (other pairs) of p. A result
-    # up to `floor` is floating-point error. `weights` (n) are repetition counts above 0.
+    """Compute the bandwidth by a rule from the rows `index` of p, or from all rows. Raise UserError if it is 0."""
+    # The lower triangle of `K` (n x n) contains inner products of the rows if `pair` is "dot", and otherwise distances.
+    # A bandwidth of at most `floor` is indistinguishable from floating-point error. `weights` are positive numbers of
+    # repetitions of each row.
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]
@@ -247,7 +255,7 @@ def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool) -> float:
     sums: dict[int, float] = {}
 
     def task(start: int, stop: int) -> None:
-        for where in blocks.row_blocks(stop - start, 32):  # fixed blocks, so that threads do not change the sum
+        for where in blocks.row_blocks(stop - start, 32):  # with fixed blocks, the sum does not depend on threads
             begin = start + where.start
             sums[begin] = loops.lower_sum(K, begin, start + where.stop, h, euclidean)
 
@@ -265,7 +273,7 @@ def _median(D: np.ndarray) -> float:
 
 
 def _fifth_neighbor(D: np.ndarray) -> float:
-    """Compute the mean over rows of the fifth smallest distance to another row."""
+    """Compute the mean distance of rows to their fifth nearest neighbors."""
     n, total = len(D), 0.0
     for where in blocks.row_blocks(n, 256):
         block = np.empty((where.stop - where.start, n), D.dtype)
@@ -279,7 +287,7 @@ def _fifth_neighbor(D: np.ndarray) -> float:
 
 
 def _copies(weights: np.ndarray) -> float:
-    """Count pairs of copies of a row (at distance 0): w (w - 1) / 2 for weight w, 0 if w is below 1."""
+    """Count pairs of copies of the same row, which is w (w - 1) / 2 for a row that is repeated w times."""
     return float(np.maximum(weights * (weights - 1), 0.0).sum() / 2)
 
 
@@ -290,7 +298,7 @@ def _weighted_mean(D: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _weighted_median(D: np.ndarray, weights: np.ndarray) -> float:
-    """Compute the median distance of all pairs of repeated rows."""
+    """Compute the median distance over all pairs of rows, where row i is repeated weights[i] times."""
     lower = np.tril_indices(len(D), -1)
     values = np.append(D[lower], D.dtype.type(0))
     counts = np.append(weights[lower[0]] * weights[lower[1]], _copies(weights))
@@ -298,7 +306,7 @@ def _weighted_median(D: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _weighted_fifth(D: np.ndarray, weights: np.ndarray) -> float:
-    """Compute the mean distance within which other rows have total weight 5 (or the largest distance), weighted."""
+    """Compute the mean distance to the fifth nearest neighbor, where row i is repeated weights[i] times."""
     total = 0.0
     for i in range(len(D)):
         own = np.concatenate([D[i, :i], [0.0], D[i + 1 :, i]])

@@ -1,7 +1,7 @@
-"""Tiles of rows in arrays of other libraries, such as CuPy or torch, computed by that library on its device.
+"""Kernel values of arrays of other libraries, such as CuPy or PyTorch, which are computed on the device of the arrays.
 
-The formulas agree with `rows`, `pairs` and `loops`, restricted to the array API standard. Each step allocates a new
-array, whereas the compiled loops change a tile in place.
+The functions return the same values as the NumPy functions in `rows`, `pairs` and `loops`, but use only the array API
+standard. Each step allocates a new array, whereas the compiled loops work in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dmo.kernels import loops
 from dmo.kernels.rows import NEGATIVE, NOT_FINITE, TOO_LARGE, Prepared
 
 _ENTRIES = 1 << 24
-"""Maximum number of feature differences of pairs in memory."""
+"""Maximum number of entries of a temporary array with the features of all pairs of rows."""
 LN_2 = math.log(2.0)
 
 
@@ -32,7 +32,7 @@ def ready(
     non_negative: bool,
     owner: str,
 ) -> tuple[Any, Any]:
-    """Normalize rows, subtract `offset` and compute norms, with the same results and errors as `rows.ready`."""
+    """Normalize rows, subtract `offset` and compute norms, like `rows.ready`."""
     xp = foreign(X)
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
@@ -49,7 +49,7 @@ def ready(
     wide = xp.astype(values, xp.float64)
     norms = xp.sum(wide * wide if squared else xp.abs(wide), axis=1)
     largest = float(np.finfo(dtype).max) / 16
-    if not bool(xp.all(norms <= largest)):  # False for NaN
+    if not bool(xp.all(norms <= largest)):  # a comparison with NaN is also False
         _refuse(~xp.isfinite(xp.astype(X, xp.float64)), X, NOT_FINITE, owner, dtype)
         _refuse(xp.broadcast_to(norms[:, None] > largest, X.shape), X, TOO_LARGE, owner, dtype)
     return values, norms
@@ -63,7 +63,7 @@ def _refuse(bad: Any, X: Any, what: str, owner: str, dtype: np.dtype) -> None:
 
 
 def of_length_1(p: Prepared) -> Prepared:
-    """Divide prepared rows by their lengths; rows of zeros stay zero."""
+    """Scale prepared rows to unit L2 norm. Rows of zeros are not changed."""
     xp = foreign(p.values)
     length = xp.sqrt(p.norms)
     scale = xp.astype(1.0 / xp.where(length > 0, length, xp.ones_like(length)), p.dtype)
@@ -71,7 +71,7 @@ def of_length_1(p: Prepared) -> Prepared:
 
 
 def tile(pair: str, change: Any, x: Any, y: Any) -> Any:
-    """Compute kernel values of prepared rows (m x n) from their inner products or distances."""
+    """Compute the kernel values (m x n) of m prepared rows x and n prepared rows y."""
     xp, kind = foreign(x.values), x.dtype
     v = _VALUES[pair](xp, x, y)
     if change.op == loops.GAUSSIAN:
@@ -87,18 +87,16 @@ def _at_most_0(xp: Any, v: Any) -> Any:
 
 
 def _euclidean(xp: Any, x: Any, y: Any) -> Any:
-    """Compute distances from products in float64.
-
-    Products in float32 cancel for near rows, and those in float64 below 1e-8 of the rows' lengths.
-    """
-    # The NumPy path recomputes the distances of near rows directly.
+    """Compute Euclidean distances from inner products in float64."""
+    # In float32, cancellation would lose the distances of close rows. In float64, only distances below 1e-8 times the
+    # norms of the rows are lost.
     wide = [xp.astype(p.values, xp.float64) for p in (x, y)]
     squares = x.norms[:, None] + y.norms[None, :] - 2.0 * xp.matmul(wide[0], xp.matrix_transpose(wide[1]))
     return xp.astype(xp.sqrt(xp.where(squares > 0, squares, xp.zeros_like(squares))), x.dtype)
 
 
 def _by_features(term: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """Sum a term of two numbers over the features, in blocks of features that fit into memory."""
+    """Return a function that sums a term of two numbers over the features, in blocks of features to save memory."""
 
     def value(xp: Any, x: Any, y: Any) -> Any:
         m, n, d = x.shape[0], y.shape[0], x.shape[1]

@@ -1,4 +1,4 @@
-"""Preparation of rows for kernels: checks, normalization, centering and norms."""
+"""Checks, normalization, centering and norms of rows, before kernel values are computed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from dmo.errors import UserError
 from dmo.kernels import loops
 
 Matrix = Any
-"""An n x d matrix in memory: a NumPy array or a SciPy CSR array."""
+"""Data matrix of shape (n, d) in memory, which is a NumPy array or a SciPy CSR array."""
 NORMALIZATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
 SPARSE_BELOW = 0.5
-"""Fraction of nonzero entries below which dense rows are stored as CSR for kernels that use common features only."""
+"""Convert dense rows to CSR if the fraction of nonzero entries is below this value."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows prepared by `kernel.prepare`, with support for `len`, slicing, indexing by arrays, and pickling.
+    """Normalized and centered rows with their norms, as returned by `kernel.prepare`.
+
+    The object supports `len`, slicing, indexing by arrays, and pickling.
 
     Parameters
     ----------
     values : ndarray, csr_array, or array of another library, of shape (n, d)
-        Normalized rows.
-    norms : ndarray, or array of that library, of shape (n,), float64
-        Squared L2 norm or L1 norm of each row, depending on the kernel.
+        Rows after normalization and subtraction of the offset of the kernel.
+    norms : ndarray, or array of the same library, of shape (n,), float64
+        Squared L2 norm or L1 norm of each row of `values`, depending on the kernel.
     origin : int
-        Checksum of the normalization and offset of the kernel. It detects rows that another kernel prepared.
+        Checksum of the normalization and the offset, which detects rows that were prepared by another kernel.
     part_of : Subset or None, default=None
-        Source and indices of the rows, by which hyperparameter searches identify cached distances.
+        Source of the rows and their indices, which identify cached distances in hyperparameter searches.
 
     Examples
     --------
@@ -61,12 +63,12 @@ class Prepared:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and features."""
+        """Number of rows and number of features."""
         return self.values.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """Data type of the kernel values."""
+        """Data type of the rows, which is also the data type of kernel values."""
         return self.values.dtype
 
     @property
@@ -76,7 +78,7 @@ class Prepared:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return '; did you mean ...?' for a misspelt name, or an empty string."""
+    """Return a suffix for error messages that suggests a similar name, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -89,20 +91,20 @@ def unknown_normalization(how: str | None, owner: str) -> UserError:
 
 
 def origin(pair: str, normalize: str | None, offset: np.ndarray | None) -> int:
-    """Compute a checksum of all preparation parameters, to detect rows that were prepared differently."""
+    """Compute a checksum of the parameters that affect the preparation of rows by a kernel."""
     start = zlib.crc32(f"{pair} {normalize}".encode())
     return start if offset is None else zlib.crc32(offset.tobytes(), start)
 
 
 def source(X: Any) -> blocks.Rows:
-    """Convert sparse matrices to CSR and lists to arrays; other sources are unchanged."""
+    """Convert sparse matrices to CSR arrays, and lists to NumPy arrays. Other inputs are returned unchanged."""
     if scipy.sparse.issparse(X):
         return scipy.sparse.csr_array(X)
     return X if hasattr(X, "shape") else np.asarray(X)
 
 
 def read(X: blocks.Rows, owner: str) -> Matrix:
-    """Read all rows of a source as a real matrix, dense or CSR."""
+    """Read all rows into memory as a real matrix, which is a dense array or a CSR array."""
     X = source(X)
     if len(X.shape) != 2:
         raise UserError(f"{owner}: needs a matrix of n rows x d columns, got shape {tuple(X.shape)}; reshape it")
@@ -113,7 +115,7 @@ def read(X: blocks.Rows, owner: str) -> Matrix:
 
 
 def readable(block: np.ndarray) -> np.ndarray:
-    """Convert dense rows to C-contiguous float32 if that is exact, otherwise float64."""
+    """Convert dense rows to a C-contiguous array of float32 if this is exact, and otherwise of float64."""
     if block.dtype.kind == "f" and block.dtype.itemsize in (4, 8):
         return np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("="))
     return np.ascontiguousarray(block, dtype=np.float32 if block.dtype.itemsize <= 2 else np.float64)
@@ -131,7 +133,7 @@ TOO_LARGE = (
 
 
 def _not_finite(block: np.ndarray, fits: np.ndarray, dtype: np.dtype, names: np.ndarray, owner: str) -> UserError:
-    """Return the error for the first entry that is NaN or infinite, or whose square is beyond the range of `dtype`."""
+    """Return the error for the first entry that is not finite or too large for `dtype`."""
     bad, what = ~np.isfinite(block), NOT_FINITE
     if not bad.any():
         bad, what = ~fits[:, None] & (np.abs(block) == np.abs(block).max(axis=1, keepdims=True)), TOO_LARGE
@@ -149,9 +151,10 @@ def ready(
     owner: str,
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
-    """Return normalized rows minus `offset` in `dtype` (n x d, dense or CSR like X), and their norms (n, float64)."""
-    # Raises UserError for NaN, infinite and, if `non_negative`, negative entries, with their row (from `names`) and
-    # column. Rows are processed in blocks that fit the cache.
+    """Normalize rows and subtract `offset`. Return the rows in `dtype`, and their norms in float64."""
+    # UserError is raised for entries that are not finite and, with `non_negative`, for negative entries. The error
+    # reports the column and the row number (from `names`) of the entry. Rows are processed in blocks that fit in the
+    # CPU cache.
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape
@@ -167,7 +170,7 @@ def ready(
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise UserError(NEGATIVE.format(owner=owner, **place))
         loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
-        fits = norms[where] <= np.finfo(out.dtype).max / 16  # False for NaN
+        fits = norms[where] <= np.finfo(out.dtype).max / 16  # a comparison with NaN is also False
         if not fits.all():
             raise _not_finite(block, fits, out.dtype, names[where], owner)
     return out, norms
@@ -214,13 +217,13 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
     Parameters
     ----------
     X : row source of shape (n, d)
-        Matrix of rows, which is read into memory. CSR arrays stay sparse.
+        Data matrix, which is read into memory. CSR arrays stay sparse.
     how : {"l1", "l2", "hellinger"} or None
         "l1" scales rows to unit L1 norm, "l2" to unit L2 norm. "hellinger" scales rows to unit L1 norm and computes the
         square root of every entry. With None, rows are not scaled.
     dtype : dtype, default=None
-        Data type of the result. By default, it is float32 for integers of up to 16 bits and floats of up to 32 bits,
-        and float64 otherwise.
+        Data type of the result. The default is float32 for integers of up to 16 bits and floats of up to 32 bits, and
+        otherwise float64.
 
     Returns
     -------
@@ -230,7 +233,7 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
     Raises
     ------
     UserError
-        If `how` is unknown, if X has NaN or infinite entries, or if X has negative entries and `how` is "hellinger".
+        If `how` is unknown, X contains NaN or infinity, or X has negative entries and `how` is "hellinger".
 
     Examples
     --------
@@ -250,9 +253,9 @@ def normalize_rows(X: blocks.Rows, how: str | None, dtype: DTypeLike | None = No
 
 
 def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
-    """Convert to CSR; with `signed`, column f becomes 2 f for positive and 2 f + 1 for negative entries.
+    """Convert to CSR. With `signed`, store the absolute values of positive and negative entries in separate columns.
 
-    Signed entries become absolute values, so that opposite signs share no column: there, |x - y| = |x| + |y|.
+    Two entries x and y of opposite signs then share no column, which yields |x - y| = |x| + |y|.
     """
     sparse = scipy.sparse.csr_array(values)
     if not signed:
@@ -266,9 +269,9 @@ def as_common(values: Matrix, signed: bool) -> scipy.sparse.csr_array:
 
 
 def signed_sums(X: Matrix, signs: scipy.sparse.csr_array, shift: np.ndarray, sign: np.ndarray) -> np.ndarray:
-    """Compute X `signs` for float32 rows and a matrix with one entry per row, by a compiled loop if X is dense.
+    """Compute the product of float32 rows (n x d) and the sparse matrix `signs` (d x k), which has one entry per row.
 
-    X (n, d); signs (d, k); shift and sign of the loop -> (n, k)
+    Dense rows are processed by a compiled loop, which describes the same matrix by `shift` and `sign`.
     """
     if scipy.sparse.issparse(X):
         return blocks.dense(X @ signs)

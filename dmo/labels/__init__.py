@@ -1,1 +1,1 @@
-"""Label kernels, proximities, hierarchies and stratification."""
+"""Label kernels, label proximities, label hierarchies and stratified splits."""

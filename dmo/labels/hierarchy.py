@@ -1,4 +1,4 @@
-"""Label hierarchies: ancestors by label name and by column; `dmo.metrics.with_ancestors` adds them to label sets."""
+"""Ancestors of labels in a hierarchy. `dmo.metrics.with_ancestors` adds the ancestors to sets of labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmo.parameters import SavedLocation
 
 
 def parents_of(hierarchy: str | Mapping[str, Any] | SavedLocation) -> dict[str, list[str]]:
-    """Return the parents of every child in a mapping or a CSV file with the columns parent,child."""
+    """Return the parents of each child, from a mapping or from a CSV file with the columns parent and child."""
     if isinstance(hierarchy, SavedLocation):
         raise hierarchy.refused("hierarchy")
     if not isinstance(hierarchy, str):
@@ -35,7 +35,7 @@ def parents_of(hierarchy: str | Mapping[str, Any] | SavedLocation) -> dict[str, 
 
 
 def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> dict[str, list[str]]:
-    """Find all ancestors of every label, nearest first, including ancestors that are not labels."""
+    """Find all ancestors of each label, with the nearest first. Ancestors need not be among `labels`."""
     parents, found = parents_of(hierarchy), dict[str, list[str]]()
     for label in labels:
         seen, level = dict[str, None](), parents.get(label, [])
@@ -49,10 +49,7 @@ def ancestors_of(hierarchy: str | Mapping[str, Any], labels: Iterable[str]) -> d
 
 
 def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
-    """Find the pairs of columns in which the second label is an ancestor of the first.
-
-    -> (E, 2)
-    """
+    """Return all pairs (i, j) of column indices such that label j is an ancestor of label i."""
     column = {name: j for j, name in enumerate(names)}
     found = ancestors_of(hierarchy, names)
     pairs = [(column[name], column[above]) for name, own in found.items() for above in own if above in column]
@@ -65,7 +62,7 @@ def ancestor_pairs(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> 
 
 
 def by_column(hierarchy: str | Mapping[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
-    """Convert the hierarchy to column indices, for labels without names."""
+    """Convert the hierarchy of label names to a hierarchy of column indices."""
     found: dict[str, list[str]] = {}
     for column, above in ancestor_pairs(hierarchy, names).tolist():
         found.setdefault(str(column), []).append(str(above))

@@ -1,6 +1,7 @@
-"""Label kernels: similarities of outputs (vectors, sets, sequences, or a given matrix) as factors K_Y = T T'.
+"""Label kernels, which measure the similarity of outputs such as vectors, sets or sequences.
 
-Methods need only the factor T (n x q) of the labels, which can be centered, summed in moments and multiplied by blocks.
+A label kernel matrix K_Y is represented by a factor T (n x q) with K_Y = T T'. Estimators process T like a label matrix
+with q columns.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from dmo.kernels import Kernel, parse
 
 __all__ = ["SequenceKernel", "SetKernel"]
 TOLERANCE = 1e-12
-"""Residual diagonal, relative to the largest entry, at which the factorization of a kernel matrix stops."""
+"""The factorization of a kernel matrix stops at this residual diagonal, relative to the largest entry."""
 _DIRECTIONS = 512
 
 
 @dataclass(frozen=True)
 class SetKernel:
-    """Similarity of two sets A and B of labels, tags or items; every measure is positive semidefinite.
+    """Positive semidefinite kernel on sets, for example sets of labels or tags.
 
     Parameters
     ----------
     measure : {"intersection", "cosine", "jaccard", "dice"}, default="jaccard"
-        |A & B|, |A & B| / sqrt(|A||B|), |A & B| / |A | B|, or 2 |A & B| / (|A| + |B|). Two empty sets have similarity 0
-        for the first two measures and 1 for the last two.
+        Similarity of two sets A and B. "intersection" is |A & B|, "cosine" is |A & B| / sqrt(|A||B|), "jaccard" is
+        |A & B| / |A | B|, and "dice" is 2 |A & B| / (|A| + |B|). Two empty sets have similarity 1 for "jaccard" and
+        "dice", and otherwise 0.
 
     Raises
     ------
@@ -58,17 +60,17 @@ class SetKernel:
             raise UserError(f"SetKernel: measure = {self.measure!r}; known: {', '.join(_SET_MEASURES)}")
 
     def matrix(self, outputs: Sequence[Iterable[Hashable]]) -> np.ndarray:
-        """Compute the similarities of all pairs.
+        """Compute the kernel matrix of sets.
 
         Parameters
         ----------
         outputs : sequence of iterable
-            The n sets.
+            Set of each of the n samples.
 
         Returns
         -------
         ndarray of shape (n, n), float64
-            Similarities of all pairs.
+            Similarities of all pairs of sets.
         """
         members = _counts([Counter(set(output)) for output in outputs])
         common = np.asarray((members @ members.T).toarray(), np.float64)
@@ -77,14 +79,14 @@ class SetKernel:
 
 @dataclass(frozen=True)
 class SequenceKernel:
-    """Blended spectrum kernel, which counts common contiguous subsequences with multiplicity.
+    """Blended spectrum kernel on sequences, which compares the counts of their contiguous subsequences.
 
     Parameters
     ----------
     length : int, default=3
-        Length of the longest subsequence in symbols.
+        Maximum length of the subsequences, in symbols. Shorter subsequences are also counted.
     normalize : bool, default=True
-        Whether to divide by the norms of the count vectors, so that a sequence has similarity 1 with itself.
+        Whether to divide count vectors by their norms. If True, nonempty sequences have similarity 1 with themselves.
 
     Raises
     ------
@@ -112,17 +114,17 @@ class SequenceKernel:
             raise UserError(f"SequenceKernel: length = {self.length}; pass a length of at least 1")
 
     def factor(self, outputs: Sequence[Sequence[Hashable]]) -> scipy.sparse.csr_array:
-        """Count the subsequences: T with K_Y = T T'.
+        """Compute a factor T of the kernel matrix T T' of sequences.
 
         Parameters
         ----------
         outputs : sequence of sequence
-            The n strings, or lists of hashable symbols.
+            String, or list of hashable symbols, of each of the n samples.
 
         Returns
         -------
         csr_array of shape (n, subsequences), float64
-            The factor T.
+            Factor T, which contains the counts of subsequences. Rows are normalized if `normalize` is True.
         """
         counts = _counts([Counter(_grams(output, self.length)) for output in outputs])
         if not self.normalize:
@@ -132,14 +134,11 @@ class SequenceKernel:
 
 
 LabelKernel = str | Kernel | SetKernel | SequenceKernel
-"""Kernel on outputs: "linear" (K_Y = Y Y'), "precomputed" (y is K_Y), or a kernel on rows, sets or sequences."""
+"""Kernel on outputs, such as "linear". With "precomputed", the outputs are the rows of the kernel matrix."""
 
 
 def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
-    """Compute a factor T of a label kernel, T T' = K_Y, with the numerical rank q if the kernel is not linear.
-
-    -> (n, q)
-    """
+    """Compute a factor T of the label kernel matrix T T'. A linear kernel returns the outputs as the factor."""
     if isinstance(kernel, SetKernel):
         return factorize_kernel(kernel.matrix(_as_sets(outputs)), "the set kernel")
     if isinstance(kernel, SequenceKernel):
@@ -155,10 +154,7 @@ def label_factor(kernel: LabelKernel, outputs: Any) -> np.ndarray:
 
 
 def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarray:
-    """Factorize a kernel matrix by pivoted Cholesky.
-
-    K (n, n) -> (n, q)
-    """
+    """Compute a factor T (n x rank) of a positive semidefinite matrix K = T T' by pivoted Cholesky."""
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise UserError(f"{what} has shape {K.shape}; expected samples x samples")
     scale = float(np.abs(K).max(initial=0.0))
@@ -173,7 +169,7 @@ def factorize_kernel(K: np.ndarray, what: str = "the label kernel") -> np.ndarra
 
 
 def _off(T: np.ndarray, K: np.ndarray, scale: float) -> bool:
-    """Return whether T T' differs from K, as for an indefinite K, by products with four random vectors."""
+    """Return whether T T' and K have different products with random vectors, which means that K is indefinite."""
     probe = np.random.default_rng(0).standard_normal((len(K), 4))
     return bool(np.abs(T @ (T.T @ probe) - K @ probe).max(initial=0.0) > 1e-6 * scale * len(K))
 
@@ -208,7 +204,7 @@ def _grams(sequence: Sequence[Hashable], length: int) -> list[tuple[Hashable, ..
 
 
 def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
-    """Convert counters to rows of a sparse matrix, with columns in order of first appearance."""
+    """Convert counters to a sparse matrix with one row per counter and one column per distinct key."""
     columns: dict[Any, int] = {}
     indices, data, indptr = [], [], [0]
     for row in rows:
@@ -220,13 +216,13 @@ def _counts(rows: Sequence[Counter[Any]]) -> scipy.sparse.csr_array:
 
 
 def _thin(T: scipy.sparse.csr_array) -> np.ndarray:
-    """Return a dense factor of T T' with at most n columns."""
+    """Convert a sparse factor T (n x q) to a dense factor of T T' with at most n columns."""
     n, q = T.shape
     return T.toarray() if q <= n else factorize_kernel((T @ T.T).toarray())
 
 
 def _as_sets(outputs: Any) -> list[Any]:
-    """Return sets unchanged; convert rows of a 0/1 matrix to the sets of their columns."""
+    """Convert each row of a label matrix to the set of its nonzero columns. Other outputs are returned as a list."""
     if in_memory(outputs) and outputs.ndim == 2:
         rows = scipy.sparse.csr_array(outputs)
         return [rows.indices[a:b][rows.data[a:b] != 0].tolist() for a, b in zip(rows.indptr[:-1], rows.indptr[1:])]
@@ -253,11 +249,10 @@ def _numbers(outputs: Any) -> np.ndarray:
 
 
 def label_directions(Y: scipy.sparse.csr_array, components: int, random_state: int | None) -> np.ndarray:
-    """Compute the leading right singular vectors V of many sparse labels; Y V has nearly the kernel of Y.
+    """Compute the leading right singular vectors V of a sparse label matrix Y, so that Y V V' Y' approximates Y Y'.
 
-    Y (n, L) -> (L, q)
+    Source: Halko, Martinsson, Tropp 2011.
     """
-    # Halko, Martinsson, Tropp 2011.
     some = np.flatnonzero(Y.sum(axis=0))
     values = scipy.sparse.csr_array(Y[:, some], dtype=np.float64)
     _, singular, right = randomized_svd(

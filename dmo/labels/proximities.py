@@ -1,8 +1,7 @@
-"""Label proximities: similarity of the labels of two samples, on the edges of a graph or as a factor.
+"""Label proximities, which measure the similarity of the labels of two samples.
 
-No n x n matrix is formed. The scheme "bits" compares rows of labels, "projection" compares their coordinates in a
-smaller space, and "classes" averages the similarities of the classes of two samples. A sample without labels has
-proximity 0 to all others. Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], eqs. 34-43.
+Proximities are computed on the edges of a graph, or as a factor of the proximity matrix. A sample without labels has
+proximity 0 to all samples. Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equations 34-43.
 """
 
 from __future__ import annotations
@@ -31,34 +30,31 @@ NAMES: dict[str, tuple[str, ...]] = {"bits": BITS, "projection": PROJECTED, "cla
 MOST_SETS = 4096
 """Maximum number of distinct label sets for which a factor is computed."""
 PAIRS = 4_000_000
-"""Number of pairs per batch when all pairs are evaluated."""
+"""Number of pairs of samples per batch if the proximities of all pairs are computed."""
 
 
 @dataclass(eq=False)
 class Proximity(ParameterObject):
-    """Label proximity G: similarity of the labels of two samples.
+    """Label proximity, which measures the similarity of the labels of two samples.
 
     Parameters
     ----------
     scheme : {"bits", "projection", "classes"}, default="classes"
-        The scheme "bits" compares label sets, and "projection" compares their coordinates z in a smaller space. The
-        scheme "classes" is D^-1 Y Sigma Y' D^-1 with D = diag(Y 1) [MOPE 42].
+        Objects that are compared. "bits" compares the label sets of two samples. "projection" compares coordinates of
+        the label sets in a space of lower dimension. "classes" averages the similarities of all labels of one sample
+        with all labels of the other sample [MOPE 42].
     similarity : str, default="sorensen"
-        For "bits", with h differing labels among L labels: "sorensen" 2 |A & B| / (|A| + |B|) [34]; "scaled-sorensen",
-        the same with each label of A & B counted as 1 / (its number of samples) [35]; "jaccard" |A & B| / |A | B| [36];
-        "hamming-exponential" exp(-h / bandwidth) [37]; "hamming-linear" 1 - h / L [38]. For "projection": "minkowski"
-        exp(-|z_i - z_j|_p^p / bandwidth) [40]; "tanimoto" z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41]; or a feature
-        weight of `dmo.graphs.weigh`. For "classes": "counts" with Sigma = Y'Y, or a similarity of the other schemes
-        between the columns of Y.
+        Similarity measure of the scheme, such as "jaccard" for "bits". The notes list the measures of each scheme.
     rank : int, default=None
-        Number of coordinates for "projection". None uses all.
+        Number of coordinates of the scheme "projection". None uses all coordinates.
     p : float, default=2.0
-        Order of "minkowski", at least 1.
+        Order of the "minkowski" distance, at least 1.
     bandwidth : float, default=1.0
-        The parameter tau of "hamming-exponential" (a number of labels), "minkowski" and "inverse"; above 0.
+        Positive bandwidth of "hamming-exponential" and "minkowski", and constant tau of "inverse".
     class_features : {"sums", "indicators"}, default=None
-        For "classes", compare features of the classes instead of the columns of Y: the sum over their samples, Y'X, or
-        whether a feature occurs in any of them (0/1).
+        Description of the classes by features for the scheme "classes". "sums" uses the sum of the features over all
+        samples of a class. "indicators" uses whether a feature is nonzero in any sample of the class. None describes a
+        class by its column of labels.
     projection : str, default="pca"
         Unsupervised method of `TraceEmbedding` with which `MOPE` computes the coordinates of "projection".
 
@@ -66,6 +62,27 @@ class Proximity(ParameterObject):
     ------
     UserError
         If a parameter has an invalid value.
+
+    Notes
+    -----
+    Numbers in brackets are equations of the paper. Let A and B be the label sets of two samples, which differ in h of L
+    labels. The similarities of "bits" are:
+
+    - "sorensen": 2 |A & B| / (|A| + |B|) [34].
+    - "scaled-sorensen": as "sorensen", but a common label counts 1 / (number of its samples) in |A & B| [35].
+    - "jaccard": |A & B| / |A | B| [36].
+    - "hamming-exponential": exp(-h / bandwidth) [37].
+    - "hamming-linear": 1 - h / L [38].
+
+    The similarities of "projection" with coordinates z are:
+
+    - "minkowski": exp(-|z_i - z_j|_p^p / bandwidth) [40].
+    - "tanimoto": z_i'z_j / (|z_i|^2 + |z_j|^2 - z_i'z_j) [41].
+    - the weights of `dmo.graphs.weigh` except "constant" and "distance".
+
+    The scheme "classes" computes D^-1 Y S Y' D^-1, where Y is the label matrix, D = diag(Y 1), and S contains
+    similarities of the classes. For "counts", S is Y'Y. The similarities of "bits" and "projection" are also available
+    for classes.
 
     References
     ----------
@@ -122,23 +139,23 @@ class Proximity(ParameterObject):
             )
 
     def on(self, graph: csr_array, Y: Any, X: Any = None, Z: np.ndarray | None = None) -> csr_array:
-        """Evaluate G on the edges of a graph.
+        """Compute the label proximities on the edges of a graph.
 
         Parameters
         ----------
         graph : csr_array of shape (n, n)
             Graph whose stored entries are edges.
         Y : array-like or sparse of shape (n, L)
-            Labels, 0/1.
+            Binary label matrix.
         X : ndarray or csr_array of shape (n, d), default=None
-            Features for `class_features`.
+            Features of the samples, which `class_features` requires.
         Z : ndarray of shape (n, q), default=None
-            Coordinates of the labels for "projection". None uses `label_coordinates`.
+            Coordinates of the label sets for the scheme "projection". None computes them by PCA of the labels.
 
         Returns
         -------
         csr_array of shape (n, n), float64
-            Values of G on the edges of the graph.
+            Graph whose entries are the label proximities.
         """
         Y = as_bits(Y)
         graph = csr_array(graph)
@@ -155,28 +172,26 @@ class Proximity(ParameterObject):
         return csr_array((values, graph.indices.copy(), graph.indptr.copy()), shape=graph.shape)
 
     def factor(self, Y: Any, X: Any = None) -> np.ndarray:
-        """Compute a factor of a positive semidefinite G.
-
-        For "classes", the factor has q <= L columns. For the other schemes, it is computed from the matrix of the
-        distinct label sets, of which there may be at most `MOST_SETS`.
+        """Compute a factor T of the matrix T T' of label proximities.
 
         Parameters
         ----------
         Y : array-like or sparse of shape (n, L)
-            Labels, 0/1.
+            Binary label matrix.
         X : ndarray or csr_array of shape (n, d), default=None
-            Features for `class_features`.
+            Features of the samples, which `class_features` requires.
 
         Returns
         -------
         ndarray of shape (n, q), float64
-            The factor T with T T' = G.
+            Factor T. The scheme "classes" yields at most L columns, and other schemes at most one column per distinct
+            label set.
 
         Raises
         ------
         UserError
-            If G is indefinite, if there are too many distinct label sets, or for "local" and "gaussian" with
-            "projection", which are scaled by the edges of a graph.
+            If the proximity matrix is indefinite. Schemes other than "classes" also raise an error for more than 4096
+            distinct label sets, and for "local" and "gaussian", which depend on the edges of a graph.
         """
         Y = as_bits(Y)
         what = f"the label proximity {self.scheme}/{self.similarity}"
@@ -201,10 +216,7 @@ class Proximity(ParameterObject):
 
 
 def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarray:
-    """Compute similarities of the classes, from the columns of Y or from features X of their samples.
-
-    Y (n, L); X (n, d) -> (L, L)
-    """
+    """Compute the similarities of all pairs of classes from the labels Y, or from features X of their samples."""
     Y = as_bits(Y)
     name, columns = proximity.similarity, csr_array(Y.T)
     L = columns.shape[0]
@@ -219,7 +231,7 @@ def class_similarities(Y: Any, proximity: Proximity, X: Any = None) -> np.ndarra
 
 
 def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_array:
-    """Compute Y'X (L x d), or an indicator of its nonzero entries."""
+    """Compute the features of each class, which are sums or indicators of the features of its samples."""
     if X is None:
         raise UserError("label proximity: class_features needs the features; pass X")
     if proximity.class_features == "sums":
@@ -229,10 +241,7 @@ def _class_features(proximity: Proximity, columns: csr_array, X: Any) -> csr_arr
 
 
 def label_coordinates(Y: Any, rank: int | None = None) -> np.ndarray:
-    """Compute coordinates of the label sets by projecting labels on their directions of largest variance.
-
-    Y (n, L) -> (n, rank)
-    """
+    """Compute coordinates (n x rank) of the label sets by projecting labels on their principal components."""
     Y = as_bits(Y)
     n, mean = Y.shape[0], _sizes(Y) / Y.shape[0]
     C = np.asarray((Y.T @ Y).toarray()) - n * np.outer(mean, mean)
@@ -256,10 +265,7 @@ def combine(
     beta: float = 1.0,
     label_share: float = 1.0,
 ) -> csr_array:
-    """Combine label proximities g and feature weights w of the same edges.
-
-    G, W (n, n) -> (n, n)
-    """
+    """Combine the label proximities G and the feature weights W of the same edges."""
     if not np.array_equal(G.indptr, W.indptr) or not np.array_equal(G.indices, W.indices):
         raise UserError("combine: G and W are on different graphs; evaluate both on the same graph")
     g, w = G.data, W.data
@@ -293,10 +299,11 @@ def _check_priority(g: np.ndarray, w: np.ndarray, a: float, b: float, beta: floa
 
 
 def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neighbors:
-    """Find up to k other samples with the largest positive proximity for every sample."""
-    # Evaluate all pairs, a block of rows at a time: time grows with n^2, but memory does not.
-    #
-    # Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
+    """Find the k samples with the largest proximities to each sample, or fewer if k proximities are not positive.
+
+    Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
+    """
+    # Compute the proximities of all pairs in blocks of rows, so that memory is bounded.
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
         raise UserError(f"neighbors: k = {k!r} of {n} samples; expected an integer from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
@@ -315,24 +322,18 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
 
 
 def all_pairs(n: int) -> csr_array:
-    """Create the graph of all pairs of different samples.
-
-    -> (n, n)
-    """
+    """Create the complete graph of n samples, without loops."""
     return csr_array(np.ones((n, n)) - np.eye(n))
 
 
 def _pairs_of(picked: np.ndarray, n: int) -> csr_array:
-    """Create the n x n pattern of pairs of the rows `picked` with all samples, including themselves."""
+    """Create an n x n graph that connects the samples `picked` with all samples, including themselves."""
     starts = n * np.searchsorted(picked, np.arange(n + 1))
     return csr_array((np.ones(n * len(picked)), np.tile(np.arange(n), len(picked)), starts), shape=(n, n))
 
 
 def as_bits(Y: Any) -> csr_array:
-    """Convert labels to a sparse matrix of 0 and 1.
-
-    Y (n, L) -> (n, L)
-    """
+    """Convert labels to a sparse matrix of zeros and ones, or raise UserError if they have other values."""
     made = csr_array(double(Y))
     if made.has_canonical_format and made.nnz == np.count_nonzero(made.data) and (made.data == 1).all():
         return made
@@ -353,12 +354,12 @@ def _empty(Y: csr_array) -> np.ndarray:
 
 
 def _shares(Y: csr_array) -> np.ndarray:
-    """Compute D^-1 Y (n x L, dense), whose rows have sum 1 or 0."""
+    """Divide each row of a label matrix by its number of labels. Rows without labels remain 0."""
     return Y.toarray() / np.maximum(np.diff(Y.indptr), 1)[:, None]
 
 
 def _keys(Y: csr_array) -> np.ndarray:
-    """Return one comparable key per label set."""
+    """Return a key for each row, which is equal for equal label sets and can be sorted."""
     packed = np.packbits(Y.toarray() > 0, axis=1)
     return np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
 
@@ -374,11 +375,11 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _bits(
     proximity: Proximity, Y: csr_array, left: np.ndarray, right: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Compute similarities of binary rows; `counts` are samples per label if Y contains only some rows."""
+    """Compute similarities of pairs of binary rows. `counts` are the samples per label if rows of Y are omitted."""
     name = proximity.similarity
     sizes = np.diff(Y.indptr).astype(np.float64)
     both = sizes[left] + sizes[right]
-    if name == "scaled-sorensen":  # Equation 35 weights the common labels, but not the set sizes in the denominator.
+    if name == "scaled-sorensen":  # equation 35 weights only the common labels in the numerator
         scale = np.sqrt(1 / np.maximum(_sizes(Y) if counts is None else counts, 1.0))
         Y = csr_array((scale[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
     common = edge_dots(Y, left, right)
@@ -393,7 +394,7 @@ def _bits(
 
 
 def _projected(proximity: Proximity, graph: csr_array, Z: np.ndarray) -> np.ndarray:
-    """Compute similarities of coordinates Z (n x q) on the edges of a graph."""
+    """Compute similarities of the coordinates Z of samples on the edges of a graph."""
     Z = np.ascontiguousarray(Z, dtype=np.float64)
     left, right = ends(graph)
     if proximity.similarity == "minkowski":

@@ -1,4 +1,4 @@
-"""Stratified assignment of samples to parts that preserves the fraction of every label, including rare ones."""
+"""Stratified splits of multi-label data, which preserve the frequency of every label in each part."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from dmo.errors import UserError
 def stratified_folds(
     Y: Any, folds: int | Sequence[float], random_state: int | np.random.Generator | None = 0, order: int = 1
 ) -> np.ndarray:
-    """Assign samples to parts with the same fraction of every label; with `order` 2, also of every pair of labels.
+    """Assign samples to parts such that every label has nearly the same frequency in each part.
 
-    Y (n, L), dense or sparse -> (n,)
+    With order=2, the frequencies of pairs of labels are also preserved. Regression targets are assigned at random.
     """
-    # Parts have fixed sizes, up to one sample. The label with the fewest unassigned samples comes first. Each of its
-    # samples is assigned to the part that still needs the most samples of this label. If a part needs less than one
-    # sample, all needs are rounded down, and the other samples are assigned to the part with the largest free
-    # fraction. If the unrounded need decided, a small part would receive hardly any samples of rare labels. For
-    # multiclass targets, the parts are as balanced as those of stratified k-fold. Columns that are not 0/1 cannot be
-    # counted, so that regression targets are assigned at random.
+    # The sizes of the parts are fixed in advance. The algorithm repeatedly chooses the label with the fewest unassigned
+    # samples. Each of these samples is assigned to the part that needs the most samples of this label. If a part needs
+    # less than one sample, all needs are rounded down to integers, and ties are resolved by the largest fraction of
+    # free places. Otherwise, a small part would receive hardly any samples of rare labels. For multiclass targets, the
+    # parts are as balanced as in stratified k-fold.
     #
-    # Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are treated
-    # as additional labels: Szymanski, Kajdanowicz 2017, "A network perspective on stratification of multi-label
-    # data".
+    # Source: Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are
+    # treated as additional labels as in Szymanski, Kajdanowicz 2017, "A network perspective on stratification of
+    # multi-label data".
     n = Y.shape[0]
     shares = np.full(folds, 1.0) if isinstance(folds, (int, np.integer)) and folds > 0 else np.asarray(folds, float)
     if shares.ndim != 1 or not 2 <= len(shares) <= n:
@@ -50,10 +49,7 @@ def stratified_folds(
 
 
 def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
-    """Describe the size of a test split and the deviation of the labels' test fractions from `share`.
-
-    Y (n, L), NaN for unknown labels; test (n,), bool
-    """
+    """Describe the size of a test split, and how far the test fraction of any label differs from `share`."""
     counts, held = known_sums(Y)[0], known_sums(Y[test])[0]
     there = counts > 0
     counts, held = counts[there], held[there]
@@ -66,7 +62,7 @@ def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
 
 
 def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Append the pairs of labels that occur in samples as additional labels."""
+    """Append a column for each pair of labels that occurs in a sample."""
     sizes, L = np.diff(Y.indptr).astype(np.int64), Y.shape[1]
     rows, first, second = [], [], []
     for size in np.unique(sizes[sizes > 1]):
@@ -84,14 +80,11 @@ def _with_pairs(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Assign samples to parts in the order of their rows.
-
-    Y (n, L) -> (n,)
-    """
+    """Assign samples to parts by iterative stratification."""
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
-    left = np.diff(columns.indptr).astype(np.int64)  # unassigned samples of every label
-    # number of samples of every label that each part still needs
+    left = np.diff(columns.indptr).astype(np.int64)  # number of unassigned samples of each label
+    # `lacking` is the number of samples of each label that each part still needs.
     lacking, chance = np.outer(shares, left), rng.permutation(len(shares))
     size = _sizes(shares * n, chance)
     room = size.copy()
@@ -99,7 +92,7 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
         label = int(np.where(left > 0, left, n + 1).argmin())
         some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         some = some[part[some] < 0]
-        wish = lacking[:, label].round(9)  # Round because 1/3, for example, is not an exact floating-point number.
+        wish = lacking[:, label].round(9)  # fractions such as 1/3 have floating-point errors
         wish = np.floor(wish) if (wish < 1).any() else wish
         part[some] = to = _in_turn(len(some), wish, room, size, chance)
         for p in np.unique(to):
@@ -114,7 +107,7 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
 
 
 def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Round the sizes of parts by largest remainders, with ties resolved by `chance`; no part is empty."""
+    """Round the sizes of the parts to positive integers by largest remainders, with ties resolved by `chance`."""
     n, size = round(wish.sum()), np.maximum(np.floor(wish.round(9)), 1).astype(np.intp)
     while size.sum() < n:
         size[np.lexsort((chance, (wish - size).round(9)))[-1]] += 1
@@ -124,9 +117,9 @@ def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Choose a part for each of `count` samples: by largest need, then largest free fraction, then `chance`."""
-    # After receiving a sample, a part needs one less and has space for one less. Its keys therefore decrease step by
-    # step, and one sort merges the sequences of all parts. Parts without space are excluded.
+    """Choose a part for each of `count` samples by the largest need, then by free places, then by `chance`."""
+    # Each assignment reduces the need of a part and its number of free places by one. Therefore, the sort keys of
+    # successive assignments are known in advance, and one sort yields the order of the assignments to all parts.
     most = np.clip(room, 0, count)
     part = np.repeat(np.arange(len(wish)), most)
     nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)

@@ -1,4 +1,4 @@
-"""Low-rank kernels: landmarks, Nystrom and MEKA feature maps, their errors and operators."""
+"""Low-rank approximations of kernel matrices by Nystrom and MEKA feature maps."""
 
 from dmo.linalg.factors import BlockFactor, BlockLowRank, DenseFactor, StackedFactor
 from dmo.linalg.pivoted_cholesky import PivotedCholesky, rpcholesky

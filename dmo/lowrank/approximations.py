@@ -1,7 +1,7 @@
-"""Low-rank kernels as parameter objects and transformers, and the choice between Nystrom and MEKA.
+"""Low-rank approximations of kernels, and the choice between Nystrom and MEKA.
 
-The objects are parameters of estimators (`approximation=Nystrom(rank=500)`) and scikit-learn transformers. Nystrom and
-MEKA are compared at equal memory on held-out rows.
+The classes are scikit-learn transformers. Kernel estimators also use these classes, for example as
+`approximation=Nystrom(rank=500)`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from dmo.persistence import Persistent, with_prefix, without_prefix
 log = logging.getLogger("dmo")
 _LANDMARKS: tuple[Landmarks, ...] = ("rpcholesky", "kmeans")
 _HELD = 512
-# Relative error below which MEKA is not tried: at equal memory, its moments have several times as many columns.
+# Do not try MEKA if Nystrom reaches this relative error. At equal memory, a MEKA factor has several times as many
+# columns as a Nystrom factor, so its Gram matrix is more expensive.
 _RIGHT = 0.01
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Best of several feature maps, with the errors of all.
+    """Feature map with the smallest error, and the errors of all candidates.
 
     Attributes
     ----------
     feature_map : FeatureMap
-        Map with the smallest error.
+        Feature map with the smallest error.
     errors : dict of str to dict
-        Errors by name of the map, see `sampled_error`.
+        Result of `sampled_error` for each candidate, by the name of the candidate.
 
     Examples
     --------
@@ -80,39 +81,40 @@ def choose(
     dtype: Any = np.float32,
     fit_rows: int | None = None,
 ) -> Choice:
-    """Fit Nystrom and MEKA at equal memory and keep the one with the smallest error on kernel values of held-out rows.
+    """Fit Nystrom and MEKA feature maps of equal size, and choose the map with the smallest error.
 
-    512 rows (at most a quarter) are held out of the fits, and errors are estimated on the kernel of these rows. MEKA is
-    tried only if the errors of both Nystrom maps are above 0.01.
+    The maps are fitted without 512 random rows, or without a quarter of the rows if X has fewer than 2048. The errors
+    of the maps are estimated on the kernel matrix of the held-out rows. MEKA is tried only if the relative errors of
+    both Nystrom maps are above 0.01.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
+        Samples as rows. Chunks must contain whole rows.
     rank : int or None, default=None
-        Rank of Nystrom (None: 1000). Its n x rank numbers are the memory limit of all maps.
+        Number of landmarks of the Nystrom maps, by default 1000. MEKA uses as much memory as the n x rank factor.
     memory : float or None, default=None
-        Memory limit in bytes, instead of `rank`.
+        Maximum size of the factor of each map in bytes, instead of `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     random_state : int, Generator or None, default=None
-        Seed.
+        Seed for choosing held-out rows, landmarks and clusters.
     dtype : dtype, default=float32
-        Type of the factor rows.
+        Data type of the factor rows.
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, see `nystrom`.
+        Maximum number of rows for fitting each map, as in `nystrom`.
 
     Returns
     -------
     Choice
-        The best map, and the errors of "nystrom-rpcholesky", "nystrom-kmeans" and, if it was tried, "meka".
+        The best map, and the errors of "nystrom-rpcholesky", "nystrom-kmeans" and, if MEKA was tried, "meka".
 
     Raises
     ------
     UserError
-        For NaN, an empty X, a precomputed kernel, or if both `rank` and `memory` are given.
+        If a row contains NaN or infinity, X is empty, the kernel is precomputed, or both `rank` and `memory` are given.
 
     Examples
     --------
@@ -154,7 +156,7 @@ Precision = Literal["float32", "float64"]
 
 
 class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, Persistent, BaseEstimator):
-    """Base class of approximations: `fit` learns `map_` on one view, `transform` returns its factor rows."""
+    """Base class of low-rank approximations of a kernel, which are transformers of one view."""
 
     _needs: ClassVar[dict[str, Need]] = {
         "kernel": Need(
@@ -173,24 +175,24 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
     def feature_map(
         self, kernel: str | Kernel, X: Rows, random_state: int | None = None, center: bool = False
     ) -> FeatureMap:
-        """Fit the feature map of rows, for an estimator with this approximation.
+        """Fit the feature map that an estimator with this approximation uses.
 
         Parameters
         ----------
         kernel : str or Kernel
-            Kernel, used if this object has none.
+            Kernel of the estimator, which is used if the `kernel` of this object is None.
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
         random_state : int or None, default=None
-            Seed, used if this object has none.
+            Seed of the estimator, which is used if the `random_state` of this object is None.
         center : bool, default=False
-            Whether the estimator centers the factor rows; see `LinearMap`.
+            Whether the estimator centers the factor rows, which only affects a `LinearMap`.
 
         Returns
         -------
         FeatureMap
-            Fitted map, in float32 unless this object sets the precision. A linear kernel needs no approximation if X
-            has no more features than the factor may have columns; it returns an exact `LinearMap`.
+            Fitted feature map, with factor rows in float32 unless `precision` is set. If the factor may have at least
+            as many columns as X has features, a linear kernel returns an exact `LinearMap` in float64.
         """
         own, seed = self._own(kernel, random_state)
         if isinstance(own, Linear) and X.shape[1] <= self._columns():
@@ -198,7 +200,7 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return self._map(own, X, seed, np.dtype(self.precision or np.float32))
 
     def _own(self, kernel: str | Kernel, random_state: int | None) -> tuple[Kernel, int | None]:
-        """Return the kernel and seed of this object, or those of the estimator if they are None."""
+        """Return the kernel and the seed of this object, or the given kernel and seed if they are None."""
         check_parameters(self)
         seed = random_state if self.random_state is None else self.random_state
         return parse(kernel if self.kernel is None else self.kernel), seed
@@ -207,24 +209,24 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         raise NotImplementedError
 
     def _columns(self) -> int:
-        """Return the maximum number of columns of factors if `rank` is an integer, otherwise 0."""
+        """Return the maximum number of columns of the factor if `rank` is an integer, otherwise 0."""
         rank = getattr(self, "rank", None)
         return rank if isinstance(rank, int) else 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the feature map from rows.
+        """Fit the feature map.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
         y : object, default=None
-            Ignored; accepted for pipelines.
+            Ignored. The parameter exists for compatibility with pipelines.
 
         Returns
         -------
         transformer
-            This object.
+            The fitted transformer.
         """
         rows = self._rows(X, True)
         own, seed = self._own("rbf", None)
@@ -234,17 +236,17 @@ class _Approximation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Named, P
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Compute factor rows block by block.
+        """Map samples to rows of the factor.
 
         Parameters
         ----------
         X : row source of shape (m, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
 
         Returns
         -------
         ndarray of shape (m, rank)
-            Factor rows F, such that F F' approximates the kernel.
+            Factor F of the samples. The product F F' approximates their kernel matrix.
         """
         check_is_fitted(self)
         return self.map_(self._rows(X, False))
@@ -281,41 +283,46 @@ class Nystrom(_Approximation):
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
+        Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     rank : int or "auto", default=1000
-        Number of landmarks and columns of the factor, at most the number of samples. "auto" uses `tol` and `memory`.
+        Number of landmarks and columns of the factor, at most the number of rows for fitting. With "auto", the number
+        depends on `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        Choice of landmarks: rows by randomly pivoted Cholesky, k-means centers, or random rows.
+        Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
+        and "uniform" draws random rows.
     tol : float or None, default=None
-        Relative Frobenius error to reach with rank="auto" (None: 0.01).
+        Relative error in the Frobenius norm to reach with rank="auto". If neither `tol` nor `memory` is given,
+        the tolerance is 0.01.
     memory : float or None, default=None
-        Maximum size of the n x rank factor in bytes with rank="auto".
+        Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column (8 with
-        "rpcholesky"), but at least 4096 and at most 20 000.
+        Maximum number of rows for fitting, drawn at random. The default is 20 000 with rank="auto". Otherwise,
+        the default is 8 rows per landmark with "rpcholesky" or 16 with other landmarks, but from 4096 to 20 000 rows.
     precision : {"float32", "float64"} or None, default=None
-        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of landmarks and samples. None: the seed of the estimator.
+        Seed for choosing landmarks and samples. By default, an estimator uses its own seed.
     solver : {"direct", "cg", "auto"}, default="direct"
-        Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows. "cg" solves a regression on the
-        kernel values at the landmarks, by normal equations or conjugate gradients (see `dmo.methods.landmark_ridge`).
-        It takes at most half the time if landmarks are not near each other, otherwise several times as much. With
-        "cg", label sets require an additional fit on part of the rows, and a sweep fits every candidate separately.
-        `partial_fit` and other estimators require factor rows and raise an error. "auto" selects "cg" if only scores
-        are required, kernel values fit in memory, and the kernel of the landmarks indicates that "cg" is faster;
-        otherwise "direct".
+        Solver of `MultiViewRidge`. "direct" solves the r x r system of the factor rows, where r is the rank. "cg"
+        solves a regression on the kernel values at the landmarks, by normal equations or conjugate gradients. "cg"
+        takes at most half as long as "direct" if the landmarks are far from each other, but several times as long if
+        the landmarks are close. With "cg", predicting label sets requires an additional fit on part of the rows, and a
+        hyperparameter sweep fits every candidate separately. `partial_fit` and other estimators do not support "cg",
+        because they require factor rows. "auto" selects "cg" if only scores are required, the kernel values fit in
+        memory, and the kernel matrix of the landmarks indicates that "cg" is faster. Otherwise, "auto" selects
+        "direct".
 
     Attributes
     ----------
     map_ : FeatureMap
-        The fitted map.
+        Fitted feature map.
     error_ : dict
-        Estimated errors, see `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Notes
     -----
-    With the kernel values C (n x m) between samples and m landmarks, and W (m x m) between landmarks,
+    The kernel matrix K of the samples is approximated from their kernel values C at the landmarks and the kernel matrix
+    W of the landmarks:
 
     .. math:: K \approx C W^{+} C'.
 
@@ -349,21 +356,21 @@ class Nystrom(_Approximation):
         return nystrom(kernel, X, self.rank, self.landmarks, seed, dtype, self.tol, self.memory, self.fit_rows)
 
     def landmark_map(self, kernel: str | Kernel, X: Rows, random_state: int | None = None) -> LandmarkMap:
-        """Choose landmarks for solver="cg".
+        """Choose the landmarks for solver="cg".
 
         Parameters
         ----------
         kernel : str or Kernel
-            Kernel, used if this object has none.
+            Kernel of the estimator, which is used if the `kernel` of this object is None.
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
         random_state : int or None, default=None
-            Seed, used if this object has none.
+            Seed of the estimator, which is used if the `random_state` of this object is None.
 
         Returns
         -------
         LandmarkMap
-            Map to kernel values at the landmarks, in float32 unless this object sets the precision.
+            Map from samples to kernel values at the landmarks, in float32 unless `precision` is set.
         """
         own, seed = self._own(kernel, random_state)
         return landmark_map(own, X, self.rank, self.landmarks, seed, self.precision or np.float32, self.fit_rows)  # type: ignore[arg-type]
@@ -371,52 +378,56 @@ class Nystrom(_Approximation):
 
 @parametrized
 class Meka(_Approximation):
-    r"""Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and links between clusters.
+    r"""Memory-efficient kernel approximation (MEKA), with a basis for each cluster of samples.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
+        Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     clusters : int, default=10
-        Number of clusters of the rows. Fewer are used if rows are similar.
+        Number of clusters. Fewer clusters are used if X has too few distinct rows.
     rank : int or "auto", default=128
-        Average number of columns per cluster. "auto" uses `tol` and `memory`.
+        Average number of basis vectors per cluster. With "auto", the number depends on `tol` and `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
-        Basis of a cluster: singular vectors of its rows of the kernel, or eigenvectors of its diagonal block.
+        Basis of a cluster. "block-row" uses left singular vectors of the kernel rows of the cluster. "eigen" uses
+        eigenvectors of the kernel matrix within the cluster.
     link : {"exact", "sampled"}, default="exact"
-        Links between clusters from all their kernel values, or by least squares on a sample.
+        Computation of the matrices that link pairs of clusters. "exact" uses all kernel values between two clusters,
+        and "sampled" uses least squares on sampled rows.
     eta : float in [0, 1), default=0.0
-        Fraction of the links that are set to zero, starting with the most distant pairs of clusters.
+        Fraction of the cluster pairs whose links are set to zero. Pairs of centers with the smallest kernel values come
+        first.
     tol : float or None, default=None
-        Relative Frobenius error to reach with rank="auto" (None: 0.01).
+        Relative error in the Frobenius norm to reach with rank="auto". If neither `tol` nor `memory` is given,
+        the tolerance is 0.01.
     memory : float or None, default=None
-        Maximum size of bases and links in bytes with rank="auto".
+        Maximum size of the bases and links in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column, but at
-        least 4096 and at most 20 000.
+        Maximum number of rows for fitting, which are drawn at random. The default is 16 rows per column of the factor,
+        but at least 4096 and at most 20 000 rows. With rank="auto", the default is 20 000.
     precision : {"float32", "float64"} or None, default=None
-        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of clusters, landmarks and samples. None: the seed of the estimator.
+        Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 
     Attributes
     ----------
     map_ : FeatureMap
-        The fitted map.
+        Fitted feature map.
     error_ : dict
-        Estimated errors, see `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Notes
     -----
-    The kernel block of the clusters s and t is approximated by
+    The block of the kernel matrix K between clusters s and t is approximated by
 
     .. math:: K^{(s,t)} \approx W_s L_{st} W_t',
 
-    where W_s is the basis of cluster s, and the matrix L_st links two clusters.
+    where W_s and W_t are the bases of the clusters, and the matrix L_st links the two clusters.
 
     References
     ----------
-    Si, Hsieh, Dhillon 2014; see `dmo.lowrank.meka`.
+    Si, Hsieh, Dhillon 2014.
 
     Examples
     --------
@@ -462,34 +473,33 @@ class Meka(_Approximation):
 
 @parametrized
 class BestLowRank(_Approximation):
-    """Nystrom or MEKA, selected by the approximation error on held-out rows at equal memory.
+    """Nystrom or MEKA approximation of a kernel, whichever has the smaller error on held-out rows.
 
-    MEKA is tried only if the error of Nystrom is above 0.01.
+    Nystrom and MEKA use the same amount of memory. MEKA is tried only if the relative error of Nystrom is above 0.01.
 
     Parameters
     ----------
     kernel : str, Kernel or None, default=None
-        Kernel. None: the kernel of the estimator with this `approximation`, or "rbf" in a transformer.
+        Kernel to approximate. If None, a transformer uses "rbf", and an estimator uses its own kernel.
     rank : int or None, default=None
-        Rank of Nystrom (None: 1000). The size of n * rank numbers is the memory limit of both.
+        Number of Nystrom landmarks, by default 1000. MEKA uses as much memory as the n x rank Nystrom factor.
     memory : float or None, default=None
-        Memory limit in bytes, instead of `rank`.
+        Maximum size of the factor in bytes, instead of `rank`.
     clusters : int, default=10
         Number of clusters of MEKA.
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting; if there are more, a random sample is used. None: 16 per column (8 for
-        Nystrom with "rpcholesky" landmarks), but at least 4096 and at most 20 000.
+        Maximum number of rows for fitting, as for `Nystrom` and for `Meka` with rank="auto".
     precision : {"float32", "float64"} or None, default=None
-        Type of the factor rows. None: the type of X in a transformer, float32 as an `approximation`.
+        Data type of the factor rows. The default is float64 in a transformer of float64 data, and otherwise float32.
     random_state : int or None, default=None
-        Seed of clusters, landmarks and samples. None: the seed of the estimator.
+        Seed for choosing clusters, landmarks and samples. By default, an estimator uses its own seed.
 
     Attributes
     ----------
     map_ : FeatureMap
-        The fitted map.
+        Fitted feature map.
     error_ : dict
-        Estimated errors, see `dmo.lowrank.sampled_error`.
+        Estimated approximation errors from `dmo.lowrank.sampled_error`.
 
     Examples
     --------

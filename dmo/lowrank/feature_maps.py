@@ -1,4 +1,4 @@
-"""Feature maps: fitted functions from rows to rows of a factor F, such that F F' approximates the kernel matrix."""
+"""Feature maps, which map samples to rows of a factor F such that F F' approximates the kernel matrix."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dmo.linalg.tall import BlockRows
 from dmo.persistence import without_prefix
 
 BLOCK = 4096
-"""Number of rows that a map processes at a time."""
+"""Number of samples per block when a feature map computes factor rows."""
 
 
 def multiplied(values: Any, factors: Sequence[np.ndarray]) -> np.ndarray:
-    """Multiply rows of any library, dense or block-sparse, by several factors in float64."""
+    """Multiply a dense or block-sparse array of any library by several matrices in float64."""
     if (xp := foreign(values)) is not None:
         wide = xp.astype(values, xp.float64)
         return np.asarray(to_numpy(reduce(xp.matmul, [placed(factor, wide) for factor in factors], wide)))
@@ -32,19 +32,18 @@ def multiplied(values: Any, factors: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureMap:
-    """Base class of fitted maps f from rows to factor rows, with k(x, y) ~ f(x)'f(y).
+    """Base class of fitted feature maps f, whose inner products f(x)'f(y) approximate kernel values k(x, y).
 
-    Subclasses are `NystromMap`, `MekaMap` and `LinearMap`. A call with a row source of m rows returns an m x rank
-    array, computed block by block.
+    Calling the map with m samples returns an array of shape (m, rank), which is computed block by block.
 
     Parameters
     ----------
     kernel : Kernel
         Fitted kernel.
     dtype : dtype
-        Type of the factor rows.
+        Data type of the factor rows.
     error : dict, default={}
-        Estimated errors, see `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     Examples
     --------
@@ -73,54 +72,54 @@ class FeatureMap:
 
     @property
     def mixing(self) -> np.ndarray | None:
-        """T (r0 x rank, float64) with factor rows = `raw` rows times T; None if `raw` returns factor rows."""
+        """Matrix (r0 x rank, float64) that maps the rows of `raw` to factor rows, or None if they are equal."""
         return None
 
     def single(self, dtype: np.dtype) -> FeatureMap:
-        """Return the map with float32 output if this preserves the precision of input rows, otherwise this map.
+        """Return a copy with float32 output if float32 represents the samples exactly, otherwise the same map.
 
         Parameters
         ----------
         dtype : dtype
-            Type of the input rows.
+            Data type of the samples.
 
         Returns
         -------
         FeatureMap
-            Map with the same factor rows.
+            Feature map with the same factor rows, up to rounding.
         """
         return self
 
     def raw(self, X: Rows) -> np.ndarray | BlockRows:
-        """Compute the rows that `mixing` is multiplied with.
+        """Compute the factor rows before their multiplication by the `mixing` matrix.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (m, d)
-            Rows.
+            Samples as rows.
 
         Returns
         -------
         ndarray or BlockRows of shape (m, r0)
-            Rows before mixing, dense or block-sparse.
+            Dense or block-sparse rows, which are the factor rows if `mixing` is None.
         """
         raise NotImplementedError
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Compute `raw` rows times coefficients, for predictions of new rows.
+        """Multiply the rows of `raw` by coefficients, to predict new samples.
 
         Parameters
         ----------
         X : ndarray, csr_array, or array of another library, of shape (m, d)
-            Rows.
+            Samples as rows.
         coefficients : ndarray of shape (r0, k), float64
-            Coefficients B.
+            Coefficients B of a linear model on the rows of `raw`.
 
         Returns
         -------
         ndarray of shape (m, k), float64
-            raw(X) B. All steps after the kernel values use float64. The coefficients are large and of both signs, so
-            that float32 sums would lose ten times as much precision as the rounded kernel values.
+            Product raw(X) B. Sums are computed in float64, because large coefficients of both signs cancel. Sums in
+            float32 would be ten times less accurate than the kernel values.
         """
         return multiplied(self.raw(X), [coefficients])
 
@@ -128,22 +127,22 @@ class FeatureMap:
         return f"{type(self).__name__}(kernel={self.kernel}, rank={self.rank}, error={self.error})"
 
     def numbers(self, n: int) -> int:
-        """Return the number of entries of the factor of n rows, the memory at which approximations are compared.
+        """Return the number of entries of the factor of n samples.
 
         Parameters
         ----------
         n : int
-            Number of rows.
+            Number of samples.
 
         Returns
         -------
         int
-            Number of entries.
+            Number of entries of the factor.
         """
         return n * self.rank
 
     def __call__(self, X: Rows) -> np.ndarray:
-        """Compute the factor rows (m x rank) of a row source of m rows, block by block."""
+        """Compute the factor rows (m x rank) of m samples, block by block."""
         out = np.empty((X.shape[0], self.rank), self.dtype)
         mixing = None if self.mixing is None else self.mixing.astype(self.dtype)
         for where, block in iterate(X, BLOCK):
@@ -154,27 +153,27 @@ class FeatureMap:
         return out
 
     def operator(self, X: Rows) -> Operator:
-        """Return the approximated kernel of rows as an operator; its factor is held in memory.
+        """Return the approximate kernel matrix of samples as a linear operator.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
 
         Returns
         -------
         Operator
-            Operator F F', n x n.
+            Operator F F' of shape (n, n), with the factor F in memory.
         """
         return LowRank(self(X))
 
     def with_error(self, error: Mapping[str, float]) -> FeatureMap:
-        """Return a copy of the map with the given errors.
+        """Return a copy of the map with other error estimates.
 
         Parameters
         ----------
         error : mapping
-            Errors, see `sampled_error`.
+            Approximation errors from `sampled_error`.
 
         Returns
         -------
@@ -184,14 +183,14 @@ class FeatureMap:
         return replace(self, error=dict(error))
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe the map for a model store.
+        """Convert the map to arrays and JSON metadata for saving.
 
         Returns
         -------
         arrays : dict of str to ndarray or csr_array
-            Arrays: CSR for landmarks of sparse rows, otherwise NumPy.
+            Arrays of the map. Landmarks are CSR arrays if the map was fitted on sparse data.
         meta : dict
-            JSON metadata.
+            Metadata that can be written as JSON.
         """
         arrays: dict[str, Any] = {}
         meta = {"kind": self.kind, "kernel": self.kernel.to_dict(), "dtype": self.dtype.name, "error": self.error}
@@ -205,24 +204,24 @@ class FeatureMap:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FeatureMap:
-        """Create a map of any kind from the output of `to_arrays`.
+        """Create a feature map from the output of `to_arrays`.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray or csr_array
             Arrays of the map.
         meta : mapping
-            JSON metadata.
+            Metadata of the map.
 
         Returns
         -------
         FeatureMap
-            The map.
+            Restored map.
 
         Raises
         ------
         UserError
-            If the kind is unknown.
+            If this version of dmo does not know the kind of map.
         """
         known = FeatureMap._kinds
         if meta.get("kind") not in known:
@@ -236,11 +235,11 @@ class FeatureMap:
 
     @classmethod
     def _own(cls) -> list[str]:
-        """Return the names of the fields that only maps of this kind have."""
+        """Return the names of the fields that the base class does not define."""
         return [part.name for part in fields(cls) if part.name not in ("kernel", "dtype", "error")]
 
     def _block(self, X: Rows, width: int) -> np.ndarray | scipy.sparse.csr_array:
-        """Read rows and check their number of features; kernels reject non-finite values."""
+        """Read samples into memory and check their number of features."""
         block: Any = rows(X) if foreign(X) is None else X
         if block.ndim != 2 or block.shape[1] != width:
             raise UserError(f"{self.kind}: rows have shape {block.shape}, the map was fitted on {width} features")
@@ -249,23 +248,22 @@ class FeatureMap:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearMap(FeatureMap):
-    """Exact factor of a linear kernel: f(x) = x - s, where x is normalized as in the kernel.
+    """Exact feature map f(x) = x - s of a linear kernel, with a constant shift s.
 
-    If the shift s is 0, f(x)'f(y) = k(x, y) exactly. Use a shift only in problems that center the factor rows, so
-    that it has no effect on the result. Without a shift, products of rows far from the origin lose their differences
-    to floating-point error before the mean is subtracted. Factor rows are dense and float64, or float32 for products
-    of many rows (`single`).
+    Samples x are first normalized if the kernel normalizes them. With s = 0, f(x)'f(y) equals k(x, y) exactly. A
+    nonzero shift changes the inner products, so it is only valid for models that center the factor rows. For samples
+    far from the origin, the shift prevents a loss of precision before the centering. Factor rows are dense.
 
     Parameters
     ----------
     kernel : Linear
         Linear kernel.
     dtype : dtype
-        Type of the factor rows, float64.
+        Data type of the factor rows, which is float64, or float32 in maps that `single` returns.
     shift : ndarray of shape (d,)
-        Shift s.
+        Shift s, which is subtracted from every sample.
     error : dict, default={}
-        Estimated errors, which are 0.
+        Approximation errors. `LinearMap.of` sets them to 0.
 
     Examples
     --------
@@ -284,31 +282,32 @@ class LinearMap(FeatureMap):
 
     @classmethod
     def of(cls, kernel: Linear, X: Rows, center: bool) -> LinearMap:
-        """Create the map for rows.
+        """Create the map and choose its shift.
 
         Parameters
         ----------
         kernel : Linear
             Linear kernel.
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
         center : bool
-            Whether the factor rows will be centered. If so, the shift is the median of the first 512 rows.
+            Whether the model centers the factor rows. If True, the shift is the median of the first 512 rows, and
+            otherwise 0.
 
         Returns
         -------
         LinearMap
-            Map of these rows.
+            Map with float64 factor rows.
         """
         exact = {"relative_error": 0.0, "residual_diagonal": 0.0}
         plain = cls(kernel, np.dtype(np.float64), np.zeros(X.shape[1]), error=exact)
         if not center:
             return plain
-        # Medians are robust: a few extreme rows, which a fold may hold out, do not move the shift away from the others.
+        # Use the median as the shift, because a few extreme rows would move the mean far away from all other rows.
         found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
         if found.single(X.dtype) is found:
             return found
-        # Round the shift to float32, so that `single` uses exactly the same shift.
+        # Round the shift to float32, so that the float32 copy of this map subtracts exactly the same shift.
         return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))
 
     @property
@@ -317,38 +316,27 @@ class LinearMap(FeatureMap):
         return len(self.shift)
 
     def single(self, dtype: np.dtype) -> LinearMap:
-        """Return the map with float32 output if rows are float32 or narrower and not normalized, otherwise this map.
+        """Return a copy with float32 output if float32 is exact for the samples, otherwise the same map.
 
         Parameters
         ----------
         dtype : dtype
-            Type of the input rows.
+            Data type of the samples. Float32 is exact for float32, float16 and integers of at most 16 bits, unless the
+            kernel normalizes the samples.
 
         Returns
         -------
         LinearMap
-            Map with the same factor rows.
+            Feature map with the same factor rows, up to rounding.
         """
         narrow = np.promote_types(dtype, np.float32) == np.float32 and getattr(self.kernel, "normalize", None) is None
         return replace(self, dtype=np.dtype(np.float32)) if narrow else self
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Compute factor rows of rows in memory.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (m, d)
-            Factor rows, in the map's type.
-        """
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # dense arrays that are not normalized are converted faster by the subtraction below
-        # Normalize only if needed, because normalize_rows loads compiled loops.
+            block = double(block)  # the subtraction below converts dense rows that are not normalized
+        # Call normalize_rows only if necessary, because its first call loads compiled loops.
         block = block if how is None else normalize_rows(block, how)
         return np.subtract(dense(block), self.shift, dtype=self.dtype)

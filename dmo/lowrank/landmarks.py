@@ -1,4 +1,4 @@
-"""Choice of the landmarks of low-rank kernels, and balanced clusters of rows."""
+"""Choice of landmarks for low-rank kernels, and k-means clusters of similar sizes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
 _SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
-"""Number of sums that features are sketched into, and of numbers that are sketched at a time.
+"""Number of features of a sketch, and maximum number of array entries that are sketched at a time.
 
-With 512 or 1024 sums, the errors of the landmarks are the same."""
-_PER_CENTER, _LOOK = 20, 2048  # sample size of k-means: more rows move the centers by less than their spacing
+Sketches of 512 or 1024 features do not yield better landmarks."""
+# Number of sampled rows of k-means per center, and its minimum. A larger sample would yield almost the same centers.
+_PER_CENTER, _LOOK = 20, 2048
 
 
 def choose_landmarks(
     kernel: Kernel, X: Any, rank: int, kind: Landmarks, rng: np.random.Generator
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """Choose at most `rank` landmarks for the rows X (n x d, in memory)."""
-    # "uniform" draws random rows. "rpcholesky" selects rows by randomly pivoted Cholesky of the kernel matrix, which
-    # needs n x rank numbers of memory and stops early if the residual vanishes. "kmeans" computes centers in the space
-    # of `metric_space`.
+    """Choose at most `rank` landmarks from the rows X (n x d, in memory)."""
+    # "rpcholesky" holds n x rank numbers in memory, and stops early if the kernel matrix has a lower rank. "kmeans"
+    # computes centers in a space in which Euclidean distances correspond to the kernel.
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
@@ -54,7 +54,7 @@ def choose_landmarks(
 
 def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) -> np.ndarray:
     def columns(index: np.ndarray) -> np.ndarray:
-        # compute one tile row per column, because pivoted Cholesky works on rows
+        # Compute kernel rows and transpose them, because pivoted Cholesky stores columns as contiguous rows.
         return kernel.tile(prepared[index], prepared).T
 
     def submatrix(index: np.ndarray) -> np.ndarray:
@@ -64,14 +64,14 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
-    """Sketch rows to 256 features with approximately the distances of the prepared rows."""
-    # Pivots chosen from the sketch are as good landmarks as pivots chosen from the rows, and their kernel columns are
-    # computed from only 256 features.
+    """Replace the features of rows by 256 random sums of features, which preserve distances approximately."""
+    # Landmarks chosen from the sketch are as good as landmarks chosen from the rows. The sketch is faster, because
+    # kernel values are computed from only 256 features.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 
     def add(start: int, stop: int) -> None:
-        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # small strips, which stay in the cache
+        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # small blocks of rows fit in the CPU cache
             where = slice(start + strip.start, start + strip.stop)
             values[where] = summed(kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values)
 
@@ -81,9 +81,9 @@ def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepar
 
 
 def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
-    """Return a map of float32 rows of d features to 256 sums that preserves distances within some percent."""
-    # Each feature is added with a random sign to one of the sums [Charikar, Chen, Farach-Colton 2004]. Each run of 256
-    # features is assigned to the 256 sums in order, from a random start.
+    """Return a function that maps float32 rows of d features to 256 sums and nearly preserves distances."""
+    # Each feature is added to one of the sums with a random sign [Charikar, Chen, Farach-Colton 2004]. Consecutive
+    # features are added to consecutive sums, with a new random start after every 256 features.
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
     sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
     features = np.arange(d)
@@ -98,29 +98,29 @@ def _is_wide(d: int) -> bool:
 
 
 def metric_space(kernel: Kernel) -> Space:
-    """Return the space in which Euclidean distances order pairs (nearly) like the kernel."""
+    """Return the space in which Euclidean distances rank pairs of rows nearly like the kernel."""
     normalize: Space = getattr(kernel, "normalize", None) or "raw"
-    if type(kernel).__name__ == "ChiSquare":  # chi-square distance is about four times the Hellinger distance
+    if type(kernel).__name__ == "ChiSquare":  # chi-square is nearly proportional to the squared Hellinger distance
         return {"raw": "sqrt", "l1": "hellinger"}.get(normalize, normalize)  # type: ignore[return-value]
     return "l2" if type(kernel).__name__ == "Cosine" else normalize
 
 
 def to_space(X: Any, space: Space, dtype: Any = np.float32) -> np.ndarray | scipy.sparse.csr_array:
-    """Map rows to the space that `metric_space` names; sparse rows stay sparse."""
+    """Map rows to the space that `metric_space` returns. Sparse rows remain sparse."""
     if space in ("raw", "sqrt"):
         return (np.sqrt(abs(X)) if space == "sqrt" else X).astype(dtype)
     return normalize_rows(X, space, dtype)
 
 
 def from_space(centers: np.ndarray, space: Space, X: Block) -> Block:
-    """Map centers back to rows like those of X up to a factor: square them if the space uses square roots."""
+    """Map cluster centers back to the input space, up to normalization, in the format of X."""
     return alike(centers * centers if space in ("hellinger", "sqrt") else centers, X)
 
 
 def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.ndarray:
-    """Compute at most k centers (float32) of rows E (n x d) by k-means from random rows, on a sample if n is large.
+    """Compute at most k cluster centers (float32) of rows E (n x d) by k-means, on a sample if n is large.
 
-    For rows with 1024 features or more, distances are computed from 256 sums of features.
+    If there are 1024 features or more, distances are approximated from 256 random sums of features.
     """
     look = max(_PER_CENTER * k, _LOOK)
     if E.shape[0] > look:
@@ -139,11 +139,11 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
         if done:
             break
     centers = centers if seen is E else _means(E, nearest, nearest.max(initial=0) + 1)
-    return np.maximum(centers + middle, lowest)  # prevents negative histogram entries by floating-point error
+    return np.maximum(centers + middle, lowest)  # floating-point error would make some histogram entries negative
 
 
 def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
-    """Compute the means of the rows of each cluster; empty clusters are omitted."""
+    """Compute the mean row of each cluster. Empty clusters are omitted."""
     counts = np.bincount(nearest, minlength=k)
     member = scipy.sparse.csr_array(
         (np.ones(len(nearest), np.float32), (nearest, np.arange(len(nearest)))), (k, len(nearest))
@@ -152,7 +152,7 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest center of each row (the first in ties), in float64, independent of batches."""
+    """Return the index of the nearest center of each row. Float64 makes it independent of the batch of the row."""
     centers = centers.astype(np.float64)
     middle = centers.mean(axis=0)
     E, rest = shifted(double(E), middle)
@@ -160,22 +160,23 @@ def assign(E: Any, centers: np.ndarray) -> np.ndarray:
 
 
 def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Find nearest centers from products in the precision of E: |e - c|^2 / 2 = |c|^2 / 2 - e'c + const."""
+    """Find the center c nearest to each row e, which minimizes |c|^2 / 2 - e'c, in the precision of E."""
     half = (np.einsum("ij,ij->i", centers, centers, dtype=np.float64) / 2).astype(E.dtype)
     columns = np.ascontiguousarray(centers.T)
     strips = [np.argmin(half - E[where] @ columns, axis=1) for where in row_blocks(E.shape[0], _STRIP)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
 
 
-_LARGEST = 2.0  # maximum size of a cluster, as a multiple of the average
-_PER_CLUSTER, _LEAST = 200, 2048  # number of rows for the clustering
+_LARGEST = 2.0  # maximum number of rows of a cluster, as a multiple of the average
+# Sample size of the clustering per cluster, and its minimum.
+_PER_CLUSTER, _LEAST = 200, 2048
 
 
 def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Compute at most `clusters` centers (S x d) of rows E (n x d, in memory) by k-means; split large clusters."""
-    # A cluster of more than twice the average size is split by 2-means, and the smallest cluster is dropped, at most
-    # 2 S times. A cluster of equal rows cannot be split, so there may be fewer clusters. Source: Si, Hsieh, Dhillon
-    # 2014, section 4.
+    """Compute at most `clusters` centers of the rows E (n x d, in memory) by k-means, and split large clusters."""
+    # While the largest cluster has more than twice the average size, the largest cluster is split by 2-means, and the
+    # smallest cluster is dropped. A cluster of equal rows cannot be split, so there may be fewer clusters than
+    # requested. Source: Si, Hsieh, Dhillon 2014, section 4.
     centers = kmeans(E, clusters, rng, iterations=20)
     for _ in range(2 * clusters):
         nearest = assign(E, centers)
@@ -194,7 +195,7 @@ def balanced_centers(E: Any, clusters: int, rng: np.random.Generator) -> np.ndar
 
 
 def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
-    """Distribute `total` ranks in proportion to cluster sizes, each at least 1 and at most the cluster's size."""
+    """Distribute a total rank to clusters in proportion to their sizes. Each rank is from 1 to the cluster size."""
     total = int(np.clip(total, len(sizes), sizes.sum()))
     wanted = total * sizes / sizes.sum()
     ranks = np.clip(np.floor(wanted).astype(int), 1, sizes)
@@ -207,7 +208,7 @@ def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows `X` (n x d) in memory, sorted by cluster, and the same rows `prepared` for the kernel."""
+    """Clusters of rows in memory. Rows of `X` are sorted by cluster, and `edges` are the indices between clusters."""
 
     kernel: Kernel
     dtype: np.dtype
@@ -219,13 +220,13 @@ class Partition:
 
     @classmethod
     def of(cls, kernel: Kernel, X: Any, clusters: int, dtype: np.dtype, rng: np.random.Generator) -> Partition:
-        """Split rows X into at most `clusters` balanced clusters, in the space of `metric_space`."""
+        """Split the rows X into at most `clusters` clusters of similar sizes."""
         space = metric_space(kernel)
         with stage("MEKA clusters"):
             look = X[draw(X.shape[0], max(_PER_CLUSTER * clusters, _LEAST), rng)]
             centers = balanced_centers(to_space(look, space), clusters, rng).astype(np.float64)
             nearest = nearest_center(X, space, centers)
-            used = np.unique(nearest)  # only rounding can leave a cluster of the sampled rows empty
+            used = np.unique(nearest)  # omit clusters without rows, which only floating-point error can cause
             centers, nearest = centers[used], np.searchsorted(used, nearest)
         edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centers)))])
         ordered = X[np.argsort(nearest, kind="stable")]
@@ -236,11 +237,11 @@ class Partition:
         return np.diff(self.edges)
 
     def where(self, s: int) -> slice:
-        """Return the rows of cluster s."""
+        """Return the row range of cluster s."""
         return slice(int(self.edges[s]), int(self.edges[s + 1]))
 
     def project(self, left: np.ndarray, where: slice, other: Any) -> np.ndarray:
-        """Compute left' K(rows where, other) in float64 (left: rows x k; other: prepared rows), strip by strip."""
+        """Multiply left' by the kernel matrix of the rows `where` and the prepared rows `other`, block by block."""
         total = np.zeros((left.shape[1], len(other)))
         for strip in row_blocks(where.stop - where.start, _STRIP):
             rows = self.prepared[where.start + strip.start : where.start + strip.stop]
@@ -249,6 +250,6 @@ class Partition:
 
 
 def nearest_center(X: Any, space: Space, centers: np.ndarray) -> np.ndarray:
-    """Return the cluster of each row of X (in memory), in float64, so that it does not depend on batches."""
+    """Return the cluster of each row of X. Float64 makes the result independent of the batch of the row."""
     found = [assign(to_space(X[where], space, np.float64), centers) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

@@ -1,9 +1,9 @@
-"""Nystrom map of one kernel for several bandwidths, with landmarks chosen once and rows read once.
+"""Nystrom feature maps of one kernel with several bandwidths, which share the landmarks and read the samples once.
 
-Kernels exp(-f(distance) / width) with different widths are powers of each other. Given the exponents -log2 k(x, z) of
-one kernel at the landmarks, each other kernel requires one exponential per value. Landmarks of one bandwidth also
-approximate kernels of half and of twice its width well: errors differ by some percent from those of landmarks chosen
-for that width, like the errors of two seeds.
+Kernels exp(-f(distance) / w) with different bandwidths w are powers of each other. Therefore, the logarithms of kernel
+values for one bandwidth determine the kernel values for all other bandwidths. Landmarks for one bandwidth are also
+suitable for half and for twice this bandwidth. Landmarks that are chosen for each bandwidth change the approximation
+error by only a few percent, like another random seed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ from dmo.threads import in_threads
 
 @dataclass(frozen=True, eq=False)
 class ExponentMap:
-    """Nystrom map that computes factor rows from the exponents of rows at the landmarks."""
+    """Nystrom map for a scaled bandwidth, which uses the logarithms of kernel values for the original bandwidth."""
 
-    map: NystromMap  # map of the kernel with the new bandwidth
-    keep: np.ndarray  # indices of the map's landmarks among all landmarks
-    power: float  # power of the base kernel that equals the map's kernel
+    map: NystromMap  # Nystrom map of the kernel with the scaled bandwidth
+    keep: np.ndarray  # indices of the landmarks that this map uses
+    power: float  # exponent p for which the kernel of this map is the original kernel to the power p
 
     mixing = None
 
     def raw(self, X: Any, /) -> np.ndarray:
-        """Map exponents to factor rows.
-
-        X (m, r) -> (m, rank)
-        """
+        """Compute factor rows (m x rank) from the values -log2 k(x, z) for the original bandwidth (m x r)."""
         out = np.empty((len(X), self.map.rank), self.map.dtype)
         projection = self.map.projection.astype(self.map.dtype)
         for where in row_blocks(len(X), max(1, PREPARED // max(1, X.shape[1]))):
@@ -44,50 +41,44 @@ class ExponentMap:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Describe everything that determines the factor rows."""
+        """Return the arrays and metadata that determine the factor rows."""
         arrays, meta = self.map.to_arrays()
         return arrays | {"keep": self.keep}, meta | {"power": self.power}
 
 
 @dataclass(frozen=True, eq=False)
 class ManyBandwidths:
-    """Landmarks of a Nystrom map for use with other bandwidths, and exponents of rows at them."""
+    """Factory of Nystrom maps that use the landmarks of an existing map with other bandwidths."""
 
-    base: NystromMap  # map of a `BandwidthKernel`
+    base: NystromMap  # Nystrom map for the original bandwidth
 
     @cached_property
     def _wide(self) -> Any:
         return self.base.kernel.prepare(self.base.landmarks, np.float64)
 
     def scaled(self, factor: float) -> ExponentMap:
-        """Create the map of the kernel with a scaled bandwidth."""
+        """Create the Nystrom map for `factor` times the bandwidth."""
         assert isinstance(self.base.kernel, BandwidthKernel)
         kernel = replace(self.base.kernel, scale=factor * self.base.kernel.scale)
-        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # raises an error if precision is too low
+        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # checks the precision for this bandwidth
         power = kernel.power_of(self.base.kernel)
         square = np.exp2(-power * self.base.kernel.exponents(self._wide, self._wide))
         keep, projection = inverse_root(square, *cut_off(landmarks.dtype))
         return ExponentMap(NystromMap(kernel, self.base.dtype, self.base.landmarks[keep], projection), keep, power)
 
     def exponents(self, X: Rows) -> np.ndarray:
-        """Compute -log2 k(x, z) of rows and landmarks.
-
-        X (m, d) -> (m, r)
-        """
+        """Compute -log2 k(x, z) for all rows x of X and all landmarks z, with the original bandwidth."""
         kernel = self.base.kernel
         assert isinstance(kernel, BandwidthKernel)
         return kernel.exponents(kernel.prepare(rows(X), self.base.dtype), self.base._ready[0])
 
 
 def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows], size: int) -> dict[str, np.ndarray]:
-    """Compute the exponents of all rows of several views at their landmarks, reading each row once.
-
-    views (n, d) -> (n, r)
-    """
+    """Compute -log2 k(x, z) for all samples x and landmarks z of several views, and read each sample once."""
     n = next(iter(views.values())).shape[0]
     found = {view: np.empty((n, part.base.rank), part.base.dtype) for view, part in shared.items()}
     for where in row_blocks(n, size):
-        read = [(view, rows(views[view], where)) for view in shared]  # in the calling thread, like `FeatureRows`
+        read = [(view, rows(views[view], where)) for view in shared]  # read in one thread: caches are per thread
 
         def fill(part: tuple[str, Any], where: slice = where) -> None:
             view, block = part

@@ -1,4 +1,4 @@
-"""Memory-efficient kernel approximation (MEKA): a basis per cluster of rows, and a matrix that links the clusters."""
+"""Memory-efficient kernel approximation (MEKA), with a basis for each cluster of rows and links between clusters."""
 
 from __future__ import annotations
 
@@ -28,32 +28,33 @@ from dmo.progress import stage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MekaMap(FeatureMap):
-    """MEKA map f(x) = T' w(x).
+    """MEKA feature map f(x) = T' w(x), where w(x) depends on the cluster of x, and T links the clusters.
 
-    w(x) = M_s' [k(Z_s, x); k(Z_0, x)] in the columns of the cluster s with the nearest center, and 0 in other columns.
+    The cluster s of a sample x is the cluster with the nearest center. In the columns of this cluster, w(x) is
+    M_s' [k(Z_s, x); k(Z_0, x)], where Z_s and Z_0 are landmarks. In all other columns, w(x) is 0.
 
     Parameters
     ----------
     kernel : Kernel
         Fitted kernel.
     dtype : dtype
-        Type of the factor rows.
+        Data type of the factor rows.
     space : str
-        Space in which rows are compared with `centers`.
+        Transformation of the samples before the search for the nearest center, such as "l2" or "hellinger".
     centers : ndarray of shape (S, d)
-        Centers of the clusters.
+        Center of each cluster.
     shared : ndarray or csr_array of shape (m0, d)
-        Landmarks Z_0 of all clusters.
+        Landmarks Z_0 that all clusters share.
     landmarks : sequence of ndarray or csr_array
         Landmarks Z_s of each cluster.
     projections : sequence of ndarray of shape (|Z_s| + |Z_0|, k_s)
-        Matrix M_s of each cluster, such that the training rows W_s = w(X_s) have orthonormal columns.
+        Matrix M_s of each cluster. The columns of w(x) are orthonormal over the rows on which the map was fitted.
     links : ndarray of shape (r0, r)
-        Matrix T, with T T' = L.
+        Matrix T, where T T' is the link matrix L.
     shares : ndarray of shape (S,)
-        Fraction of the rows in each cluster.
+        Fraction of the fitted rows in each cluster.
     error : dict, default={}
-        Estimated errors, see `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     References
     ----------
@@ -81,17 +82,17 @@ class MekaMap(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Number of columns r of the factor."""
+        """Number of columns of the factor."""
         return self.links.shape[1]
 
     @property
     def mixing(self) -> np.ndarray:
-        """Matrix T (r0 x r), which links the clusters."""
+        """Matrix T of shape (r0, r), which links the clusters."""
         return self.links
 
     @property
     def ranks(self) -> np.ndarray:
-        """Number of columns k_s of each cluster."""
+        """Number of basis vectors of each cluster."""
         return np.array([M.shape[1] for M in self.projections])
 
     @cached_property
@@ -101,35 +102,21 @@ class MekaMap(FeatureMap):
         return prepare(self.shared, self.dtype), local, [M.astype(self.dtype) for M in self.projections]
 
     def raw(self, X: Rows) -> BlockRows:
-        """Map rows in memory to W, in which each row is nonzero only in the columns of its own cluster.
+        """Compute w(x) of samples in memory, which is nonzero only in the columns of the cluster of x.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (m, d)
-            Rows.
+            Samples as rows.
 
         Returns
         -------
         BlockRows of shape (m, r0)
-            Rows before mixing.
+            Block-sparse matrix W with one row w(x) per sample.
         """
         return self._rows(X, self._ready[2])
 
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
-        """Compute rows of W times coefficients.
-
-        Parameters
-        ----------
-        X : ndarray or csr_array of shape (m, d)
-            Rows.
-        coefficients : ndarray of shape (r0, k), float64
-            Coefficients B.
-
-        Returns
-        -------
-        ndarray of shape (m, k), float64
-            raw(X) B, see `FeatureMap.times`.
-        """
         return self._rows(X, self.projections).dot(coefficients)
 
     def _rows(self, X: Rows, projections: Sequence[np.ndarray]) -> BlockRows:
@@ -151,32 +138,32 @@ class MekaMap(FeatureMap):
         return BlockRows((block.shape[0], int(offsets[-1])), index, columns, blocks)
 
     def numbers(self, n: int) -> int:
-        """Return the number of entries of bases and links for n rows.
+        """Return the number of entries of the bases and the link matrix for n samples.
 
         Parameters
         ----------
         n : int
-            Number of rows.
+            Number of samples.
 
         Returns
         -------
         int
-            About n k + (S k)^2.
+            About n k + (S k)^2, where k is the average number of basis vectors of the S clusters.
         """
         return round(n * float(self.shares @ self.ranks)) + int(self.ranks.sum()) ** 2
 
     def operator(self, X: Rows) -> BlockLowRank:
-        """Return W L W' of rows as an operator; the n k_s numbers of W are held in memory.
+        """Return the approximate kernel matrix of samples as a linear operator.
 
         Parameters
         ----------
         X : row source of shape (n, d)
-            Rows, in chunks of whole rows.
+            Samples as rows. Chunks must contain whole rows.
 
         Returns
         -------
         BlockLowRank
-            The approximated kernel, n x n.
+            Operator W L W' of shape (n, n), with the block-sparse matrix W in memory.
         """
         return BlockLowRank(BlockRows.concatenate([self.raw(block) for _, block in iterate(X, BLOCK)]), self.links)
 
@@ -191,11 +178,12 @@ def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.
 
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
-_LOCAL, _SHARED = 2, 1  # number of landmarks of a cluster and of all clusters, as multiples of the average rank
-_SAMPLES = 5  # rows sampled per cluster for sampled links, as a multiple of the cluster's rank
-_SMOOTH = 0.005  # penalty on the roughness of a direction, as a multiple of the k_s-th eigenvalue of K_ss
-_SPAN = (1e-10, 1e-14)  # smallest pivot and jitter of a Cholesky QR in float64
-_SPARSE_WIDTH = 8192  # wider sparse rows use rows as landmarks, because k-means centers would be dense
+# Number of landmarks of a cluster relative to its rank, and of shared landmarks relative to the average rank.
+_LOCAL, _SHARED = 2, 1
+_SAMPLES = 5  # number of sampled rows of a cluster with link="sampled", relative to the rank of the cluster
+_SMOOTH = 0.005  # penalty on rough basis functions, relative to the smallest eigenvalue that the rank k_s retains
+_SPAN = (1e-10, 1e-14)  # smallest relative pivot and relative jitter of a Cholesky QR decomposition in float64
+_SPARSE_WIDTH = 8192  # for wider sparse data, landmarks are rows, because k-means centers would be dense
 
 
 def meka(
@@ -212,57 +200,61 @@ def meka(
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
-    """Fit a MEKA map on rows.
+    """Fit a MEKA feature map on samples, and estimate its approximation error.
 
-    K ~ W L W' with W = diag(W_1 .. W_S). The columns of W_s are orthonormal and have the form w(x) = M_s' k([Z_s,
-    Z_0], x), so that new rows are mapped like training rows. L is projected onto the positive semidefinite cone,
-    which is its best approximation there because W is orthonormal. The map includes its estimated errors. Memory:
-    fit_rows x (d + 5 rank) + 8 (S rank)^2 numbers.
+    The kernel matrix K is approximated by W L W'. The block-diagonal matrix W has an orthonormal basis W_s of each
+    cluster s, and L links the clusters. The columns of W_s are combinations of kernel functions at landmarks, so new
+    samples can be mapped, too. Negative eigenvalues of L are set to zero. For S clusters and n_f rows for fitting, the
+    fit holds about n_f (d + 5 rank) + 8 (S rank)^2 numbers in memory.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
+        Samples as rows. Chunks must contain whole rows.
     clusters : int, default=10
-        Number of clusters S. Fewer are used if rows are similar.
+        Number of clusters S. Fewer clusters are used if X has too few distinct rows.
     rank : int or "auto", default=128
-        Average k_s. Each k_s is proportional to the size of its cluster and at most this size. "auto" uses `tol` and
-        `memory`.
+        Average number k of basis vectors per cluster, which is distributed in proportion to the cluster sizes. With
+        "auto", k depends on `tol` and `memory`.
     basis : {"block-row", "eigen"}, default="block-row"
-        "block-row": leading left singular vectors of K_s,:. "eigen": eigenvectors of K_ss. Both are restricted to the
-        span of the landmarks.
+        Basis of a cluster. "block-row" uses left singular vectors of the kernel rows of the cluster. "eigen" uses
+        eigenvectors of the kernel matrix within the cluster. The vectors of both bases are approximated in the span of
+        the landmarks.
     link : {"exact", "sampled"}, default="exact"
-        "exact": L = W'KW over all pairs of fitted rows, which requires n^2 / 2 kernel values. "sampled": least
-        squares on rows drawn by leverage, which requires n 5 S k values.
+        Computation of L for n fitted rows. "exact" computes W'KW from about n^2 / 2 kernel values. "sampled" computes
+        links by least squares on rows drawn by leverage, from about 5 n S k + n^2 / S kernel values.
     eta : float in [0, 1), default=0.0
-        Fraction of the links between clusters that are set to zero, starting with the most distant pairs.
+        Fraction of the cluster pairs whose links are set to zero. Pairs of centers with the smallest kernel values come
+        first.
     random_state : int, Generator or None, default=None
-        Seed.
+        Seed for choosing samples, clusters and landmarks.
     dtype : dtype, default=float32
-        Type of the factor rows.
+        Data type of the factor rows.
     tol : float or None, default=None
-        Relative error to reach with rank="auto" (None: 0.01).
+        Relative error to reach with rank="auto". If neither `tol` nor `memory` is given, the
+        tolerance is 0.01.
     memory : float or None, default=None
-        Maximum size of the n k + (S k)^2 numbers in bytes with rank="auto".
+        Maximum size of the n k + (S k)^2 numbers of W and L in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting; if X has more, a random sample is used. None: as for `nystrom`, with
-        the number of columns of all clusters together.
+        Maximum number of rows for fitting, which are drawn at random. The default is 16 rows per column of W, but at
+        least 4096 and at most 20 000 rows. With rank="auto", the default is 20 000.
 
     Returns
     -------
     FeatureMap
-        Fitted map.
+        Fitted MEKA map with its estimated errors.
 
     Raises
     ------
     UserError
-        For NaN, an empty X, a precomputed kernel, or parameters out of range.
+        If a row contains NaN or infinity, X is empty, the kernel is precomputed, or a parameter is invalid.
 
     References
     ----------
-    Si, Hsieh, Dhillon 2014, algorithm 1, with projected or leverage-sampled links instead of its regression.
+    Si, Hsieh, Dhillon 2014, algorithm 1. Instead of the regression of the paper, L is computed by projection, or by
+    least squares on rows sampled by leverage.
 
     Examples
     --------
@@ -295,7 +287,7 @@ def meka(
 
 
 def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int:
-    """Compute the largest average k, at least 1, for which bases and links of n rows have at most `numbers` entries."""
+    """Return the largest average rank for which bases and links of n samples have at most `numbers` entries."""
     spread = n * clusters * float(((sizes / sizes.sum()) ** 2).sum())
     k = math.ceil((-spread + math.sqrt(spread**2 + 4 * clusters**2 * numbers)) / (2 * clusters**2))
     while k > 1:
@@ -308,13 +300,15 @@ def rank_within(numbers: float, n: int, sizes: np.ndarray, clusters: int) -> int
 
 @dataclass
 class _Cluster:
-    """State of the fit of one cluster."""
+    """Intermediate results of the fit of one cluster s."""
 
-    # `Q` (n_s x m) is an orthonormal basis of the span of the landmarks, Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q.
-    # `roughness` (m x m) is the Gram matrix of these functions in the RKHS. The following are computed later. `U` (m
-    # x k_s) defines the basis W_s = Q U. `own` is W_s' K_ss W_s. For sampled links, `sampled` are the indices J_s of
-    # rows of X that represent the cluster in sums over rows, `weights` are their weights, and `seen` is W_s' K_s,J
-    # times the weights, where J are the sampled rows of all clusters.
+    # Q : orthonormal basis (n_s x m) of the kernel functions at all landmarks, evaluated at the rows of the cluster.
+    # to_Q : matrix with Q = [k(X_s, Z_s) k(X_s, Z_0)] to_Q.
+    # roughness : Gram matrix (m x m) of the columns of Q in the RKHS.
+    # U : matrix (m x k_s) that defines the basis of the cluster, W_s = Q U.
+    # own : link W_s' K_ss W_s of the cluster to itself.
+    # sampled, weights : indices of the rows that are sampled for link="sampled", and their importance weights.
+    # seen : product of W_s' and the weighted kernel values between the cluster and the sampled rows of all clusters.
 
     rank: int
     landmarks: Any
@@ -329,20 +323,20 @@ class _Cluster:
 
 
 class _Fit:
-    """Fit of total rank `total` on partitioned rows."""
+    """Fit of a MEKA map with `total` basis vectors on clustered rows."""
 
     def __init__(self, rows: Partition, total: int, rng: np.random.Generator):
         self.rows, self.rng, n = rows, rng, rows.X.shape[0]
         wide = reads_sparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
-        # The basis of a cluster is also used for its links to other clusters. The block k(X_s, X_t) is in the span of
-        # functions centered outside cluster s, which the landmarks of all clusters sample.
+        # The basis of a cluster must also represent kernel functions that are centered in other clusters. Therefore,
+        # each cluster also uses shared landmarks.
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
     def map(self, basis: Basis, link: Link, eta: float) -> MekaMap:
-        """Return the fitted map, with L projected onto the positive semidefinite cone."""
+        """Return the fitted map."""
         with stage("MEKA landmarks", len(self.ranks)) as advance:
             clusters = []
             for s, k in enumerate(self.ranks):
@@ -367,7 +361,7 @@ class _Fit:
         )
 
     def _span(self, s: int, rank: int) -> _Cluster:
-        """Compute an orthonormal basis of the span of the landmarks of cluster s."""
+        """Compute an orthonormal basis of the kernel functions at the landmarks of cluster s."""
         kernel, dtype, where = self.rows.kernel, self.rows.dtype, self.rows.where(s)
         X, size = self.rows.X[where], where.stop - where.start
         count = (_LOCAL if self.shared.shape[0] else _LOCAL + _SHARED) * rank
@@ -375,38 +369,38 @@ class _Fit:
         landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
-        # Use the precision in which new rows are mapped, so that W has the same precision.
+        # Compute kernel values in the same precision as for new samples.
         Q = kernel.tile(self.rows.prepared[where], kernel.prepare(landmarks, dtype)).astype(np.float64, copy=False)
-        # The error of one Cholesky QR grows with the squared condition number. After whitening by k(Z, Z), a second
-        # Cholesky QR removes this error.
+        # Whiten by k(Z, Z), and orthonormalize by two Cholesky QR decompositions. The error of the first one grows with
+        # the squared condition number, and the second one removes this error.
         to_Q, square = np.eye(len(among)), among
-        for limits in (cut_off(dtype), _SPAN, _SPAN):  # whiten by k(Z, Z), then orthonormalize by Cholesky QR twice
+        for limits in (cut_off(dtype), _SPAN, _SPAN):
             keep, inverse = inverse_root(square, *limits)
             Q, to_Q = Q[:, keep] @ inverse, to_Q[:, keep] @ inverse
             square = Q.T @ Q
         return _Cluster(min(rank, Q.shape[1]), Z, Q.astype(dtype), to_Q, to_Q.T @ among @ to_Q)
 
     def _own(self, s: int, c: _Cluster) -> np.ndarray:
-        """Compute Q'K_ss Q."""
+        """Compute Q'K_ss Q for the kernel matrix K_ss of cluster s."""
         own = self.rows.project(c.Q, self.rows.where(s), self.rows.prepared[self.rows.where(s)]) @ c.Q
         return (own + own.T) / 2
 
     def _choose(self, c: _Cluster, own: np.ndarray, others: Iterable[np.ndarray] | None) -> None:
-        """Choose U, the k_s directions in the span of Q that capture most of Q'K_ss Q.
+        """Choose the basis of a cluster, from the kernel matrix within the cluster or from all of its kernel rows.
 
-        With `others`, they capture most of K_s,:; `others` are the blocks Q'K_st, or the same for sampled rows.
+        `others` are products of Q' and kernel values with other clusters, or None for basis="eigen".
         """
         energy, drop = own, 1e-6 if self.rows.dtype == np.float32 else 1e-12
-        if others is not None:  # Q'K_s,: K_:,s Q, whose eigenvalues are squares, so the threshold is squared, too
+        if others is not None:  # the eigenvalues are squared singular values, so the threshold is squared, too
             energy, drop = own @ own, drop**2
             for other in others:
                 energy += other @ other.T
-        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # eigenvalue of K_ss, empty if Q is empty
+        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # an empty array if Q has no columns
         c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
         c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
 
     def _projected(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
-        """Compute bases and links W_s' K_st W_t from the blocks Q_s' K_st Q_t, using each kernel value once."""
+        """Compute the bases and the links W_s' K_st W_t from all kernel values, each of which is computed once."""
         rows = self.rows
         with stage("MEKA links", len(pairs)) as advance:
             seen: dict[tuple[int, int], np.ndarray] = {}
@@ -421,7 +415,7 @@ class _Fit:
         return _linked(clusters, {(s, t): clusters[s].U.T @ block @ clusters[t].U for (s, t), block in seen.items()})
 
     def _regressed(self, clusters: Sequence[_Cluster], pairs: Sequence[tuple[int, int]], basis: Basis) -> np.ndarray:
-        """Compute bases, and links by least squares, from sampled rows."""
+        """Compute the bases from sampled rows, and the links by least squares on these rows."""
         kernel, rows = self.rows.kernel, self.rows
         for s, c in enumerate(clusters):
             picked, c.weights = _by_leverage(c.Q, max(math.ceil(_SAMPLES * c.rank), 16), self.rng)
@@ -432,7 +426,7 @@ class _Fit:
         with stage("MEKA bases", len(clusters)) as advance:
             for s, c in enumerate(clusters):
                 seen = rows.project(c.Q, rows.where(s), probes) * weights
-                # Replace the sampled columns of the cluster's own block by all of its columns.
+                # Omit the sampled rows of cluster s itself, because `_own` uses all rows of this cluster.
                 others = np.delete(seen, np.s_[edges[s] : edges[s + 1]], axis=1)
                 self._choose(c, self._own(s, c), [others] if basis == "block-row" else None)
                 c.seen = c.U.T @ seen
@@ -441,20 +435,21 @@ class _Fit:
         blocks = {}
         for s, t in pairs:
             one, two = (clusters[i].seen[:, edges[j] : edges[j + 1]] for i, j in ((s, t), (t, s)))
-            # K_st is estimated from the sampled rows of t and from those of s. The mean has a smaller variance.
+            # Average the estimate from sampled rows of t and the estimate from sampled rows of s, which reduces the
+            # variance.
             blocks[s, t] = (one @ inverses[t] + (two @ inverses[s]).T) / 2
         return _linked(clusters, blocks)
 
     def _regressor(self, s: int, c: _Cluster, W: np.ndarray) -> np.ndarray:
-        """Return (D W_s[J_s])^+' for the sampled rows J_s: x = y @ this solves x (D W_s[J_s])' ~ y by least squares.
+        """Return the transposed pseudoinverse of the sampled and weighted rows of W_s, for least squares.
 
-        Rows are drawn by leverage, so D W_s[J_s] has singular values around 1. Those below 0.01 are dropped.
+        Leverage sampling makes most singular values of these rows close to 1. Singular values below 0.01 are dropped.
         """
         sampled = W[c.sampled - self.rows.where(s).start].astype(np.float64) * c.weights[:, None]
         return scipy.linalg.pinv(sampled, rtol=1e-2, check_finite=False).T
 
     def _near_pairs(self, eta: float) -> list[tuple[int, int]]:
-        """Return pairs s < t of clusters, without the fraction `eta` whose centers have the smallest kernel values."""
+        """Return all pairs of clusters except the fraction `eta` whose centers have the smallest kernel values."""
         rows = self.rows
         pairs = [(s, t) for t in range(len(rows.centers)) for s in range(t)]
         if not pairs or eta == 0.0:
@@ -467,7 +462,7 @@ class _Fit:
 
 
 def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """Assemble L (r0 x r0) from diagonal blocks and blocks of pairs of clusters; other pairs are 0."""
+    """Assemble the link matrix L from the blocks of pairs of clusters. Missing pairs are 0."""
     edges = np.cumsum([0, *(c.rank for c in clusters)])
     place = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
     L = np.zeros((edges[-1], edges[-1]))
@@ -479,9 +474,10 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
-    """Compute T of full column rank with T T' = L, or with T T' = the positive semidefinite part of L."""
-    # W is orthonormal, so clipping the eigenvalues of L clips those of W L W'. Links W'KW are `definite` up to
-    # floating-point error and usually have a Cholesky factor. Sampled links, or links set to zero, may be indefinite.
+    """Compute T with full column rank, where T T' is the positive semidefinite part of L."""
+    # If links are sampled or set to zero, L may be indefinite, and its negative eigenvalues are set to zero. The result
+    # is the positive semidefinite matrix nearest to W L W', because W is orthonormal. Exact links are positive
+    # semidefinite up to floating-point error, so that a faster Cholesky factor usually exists.
     if definite:
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(L)
@@ -493,27 +489,28 @@ def _root(L: np.ndarray, definite: bool) -> np.ndarray:
 
 
 def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) -> np.ndarray:
-    """Return an orthonormal basis of up to `rank` directions u with the largest ratios u'Eu / u'(I + R)u.
+    """Return an orthonormal basis of up to `rank` vectors u with the largest ratios u'Eu / u'(I + R)u.
 
-    Directions with a ratio below `drop` times the maximum are omitted.
+    E is `square`, and R is `roughness`. Vectors with a ratio below `drop` times the maximum are omitted.
     """
-    # A direction may be large on the fitted rows only because its function is rough, and then varies wildly on other
-    # rows. R is its squared RKHS norm times a small eigenvalue: about _SMOOTH for an eigenfunction, and far above 1
-    # for a rough direction.
+    # The penalty R excludes rough functions, which may be large on the fitted rows but vary wildly on other rows. The
+    # penalty u'Ru is proportional to the squared RKHS norm of the function. The penalty is about 0.005 for the last
+    # eigenfunction that the rank retains, and far above 1 for rough functions.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
-    # eigh returns vectors that are orthonormal in I + R. W_s = Q U requires orthonormality in the Euclidean product.
+    # eigh returns vectors that are orthonormal with respect to I + R. Orthonormalize them in the Euclidean product.
     return np.linalg.qr(vectors[:, ::-1][:, :count])[0]
 
 
 def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` rows of an orthonormal Q, half by leverage and half evenly; return indices and unbiased weights."""
+    """Draw rows of Q, half by leverage scores and half uniformly. Return their indices and importance weights."""
     size = Q.shape[0]
     if count >= size:
         return np.arange(size), np.ones(size)
-    leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)  # squared row norms, because Q is orthonormal
+    # Leverage scores are the squared row norms, because Q has orthonormal columns.
+    leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)
     p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
     p /= p.sum()
     picked = np.sort(rng.choice(size, size=count, replace=False, p=p))
-    # At least 1: without replacement, a row with count p > 1 is always drawn and represents only itself.
+    # A weight is at least 1, because every sampled row represents at least itself.
     return picked, np.maximum(1.0, 1 / np.sqrt(count * p[picked]))

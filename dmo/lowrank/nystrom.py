@@ -1,10 +1,11 @@
 """Nystrom approximation of a kernel from its values at a few landmarks.
 
-K ~ C W^+ C' with C = k(X, Z) and W = k(Z, Z), so the factor is F = C P with P P' = W^+. If landmarks are near each
-other, W is nearly singular, and P multiplies the floating-point error of C by the inverse root of the smallest pivot.
-Therefore, pivoted Cholesky of W in float64 drops landmarks with pivots that are zero within the precision of C, and a
-small multiple of the trace is added to the diagonal of the rest. P is the inverse of a triangular matrix and is
-computed once. Each block of rows then requires only two matrix products, C and C P, in the precision of C.
+Let C = k(X, Z) contain the kernel values of samples X at landmarks Z, and let W = k(Z, Z). The kernel matrix is
+approximated by C W^+ C', which equals F F' for the factor F = C P with P P' = W^+. If landmarks are close to each
+other, W is nearly singular, and P amplifies the floating-point error of C. Therefore, pivoted Cholesky in float64 drops
+landmarks whose pivots are zero within the precision of C. A small multiple of the trace of W is also added to its
+diagonal. P is computed once. Each block of samples then requires only the kernel values C and the product C P, in the
+precision of C.
 """
 
 from __future__ import annotations
@@ -40,31 +41,33 @@ from dmo.lowrank.sampling import (
 from dmo.progress import stage
 
 PREPARED = 1 << 20
-"""Maximum number of entries of prepared rows or tiles that are processed at a time."""
-_LEAST_ROWS, _PANEL = 256, 256  # minimum number of rows processed at a time; columns of a panel
+"""Maximum number of entries of a temporary array, such as a block of kernel values."""
+# Minimum number of samples per block, and number of columns that `times_triangle` computes at a time.
+_LEAST_ROWS, _PANEL = 256, 256
 BANDWIDTH_ROWS = 1024
-"""Maximum number of rows that determine a mean or median distance, within one or two percent of the value for all rows.
+"""Maximum number of samples from which a mean or median distance is estimated.
 
-Twice as many rows reduce the error by a third, but require as much time as the choice of 500 landmarks."""
+The estimate differs by one or two percent from the value for all samples. Twice as many samples would reduce this error
+by a third, but would take as long as the choice of 500 landmarks."""
 _GROUPS = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NystromMap(FeatureMap):
-    """Nystrom map f(x) = P' k(Z, x).
+    """Nystrom feature map f(x) = P' k(Z, x) with landmarks Z and a projection matrix P.
 
     Parameters
     ----------
     kernel : Kernel
         Fitted kernel.
     dtype : dtype
-        Type of the factor rows.
+        Data type of the factor rows.
     landmarks : ndarray or csr_array of shape (r, d)
-        Landmarks Z.
+        Landmarks Z as rows.
     projection : ndarray of shape (r, r)
-        Matrix P, with P P' = k(Z, Z)^-1.
+        Upper triangular matrix P, where P P' is the inverse of k(Z, Z) after a small constant is added to its diagonal.
     error : dict, default={}
-        Estimated errors, see `sampled_error`.
+        Estimated approximation errors from `sampled_error`.
 
     References
     ----------
@@ -86,7 +89,7 @@ class NystromMap(FeatureMap):
 
     @property
     def portable(self) -> bool:  # type: ignore[override]
-        """Whether rows can be arrays of other libraries, which requires a one-formula kernel and dense landmarks."""
+        """Whether the map accepts arrays of other libraries, which requires a portable kernel and dense landmarks."""
         return self.kernel.portable and isinstance(self.landmarks, np.ndarray)
 
     @property
@@ -104,11 +107,11 @@ class NystromMap(FeatureMap):
 
     @cached_property
     def _last(self) -> list[Any]:
-        """Cache of the last coefficients, and P times these coefficients."""
+        """Cache of the last regression coefficients and their product with the projection matrix."""
         return []
 
     def _ready_beside(self, block: Any) -> tuple[Any, Any]:
-        """Return landmarks and projection on the device of `block`, copying them on the first use of a device."""
+        """Return copies of the landmarks and the projection on the device of `block`, made once per device."""
         place = foreign(block).__name__, str(array_api_compat.device(block))
         if place not in self._elsewhere:
             landmarks = self.kernel.prepare(placed(self.landmarks, block), self.dtype)
@@ -119,16 +122,16 @@ class NystromMap(FeatureMap):
         return {name: value for name, value in self.__dict__.items() if name not in ("_elsewhere", "_last")}
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Compute factor rows of rows in memory.
+        """Compute the factor rows of samples in memory.
 
         Parameters
         ----------
         X : ndarray, csr_array, or array of another library, of shape (m, d)
-            Rows.
+            Samples as rows.
 
         Returns
         -------
-        ndarray, or array of that library, of shape (m, rank)
+        ndarray, or array of the library of X, of shape (m, rank)
             Factor rows, on the device of X.
         """
         block = self._block(X, self.landmarks.shape[1])
@@ -143,13 +146,12 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if coefficients.size <= PREPARED:  # cache the product, because reading P dominates the time of a single row
+        if coefficients.size <= PREPARED:  # cache the product, because reading P would dominate single-row predictions
             if not self._last or self._last[0] is not coefficients:
                 self._last[:] = coefficients, self.projection @ coefficients
             factors = self._last[1:]
-        elif (
-            block.shape[0] > coefficients.shape[1]
-        ):  # for many rows, computing P times the coefficients first costs less
+        elif block.shape[0] > coefficients.shape[1]:
+            # For many samples, multiplying P by the coefficients first requires fewer operations.
             factors = [self.projection @ coefficients]
         if foreign(block) is not None:
             tile = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready_beside(block)[0])
@@ -160,8 +162,8 @@ class NystromMap(FeatureMap):
         return out
 
     def _strips(self, block: Any) -> list[slice]:
-        # Use prepared rows and tiles of a few MB, and release them after use, so that the allocator reuses the memory.
-        # Larger arrays are new pages each time, and clearing these took an eighth of a fit.
+        # Keep temporary arrays below a few MB, so that the allocator reuses their memory. Larger arrays require new
+        # memory pages each time, and clearing these pages took an eighth of the time of a fit.
         step = min(BLOCK, max(_LEAST_ROWS, PREPARED // max(1, *block.shape[1:], self.rank)))
         return row_blocks(block.shape[0], step)
 
@@ -171,21 +173,22 @@ class NystromMap(FeatureMap):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LandmarkMap(FeatureMap):
-    """Kernel values k(x, Z) at landmarks, used as features of functions in the span of k(., Z).
+    """Feature map from samples x to their kernel values k(x, Z) at landmarks Z.
 
-    The values are not a factor of the kernel. `dmo.methods.landmark_ridge` uses them without an r x r projection.
+    Inner products of these features do not approximate the kernel, unlike those of other feature maps. Ridge regression
+    with the Nystrom solver "cg" uses the features.
 
     Parameters
     ----------
     kernel : Kernel
         Fitted kernel.
     dtype : dtype
-        Type of the values.
+        Data type of the kernel values.
     landmarks : ndarray or csr_array of shape (r, d)
-        Landmarks Z.
+        Landmarks Z as rows.
     shift : ndarray of shape (r,) or None, default=None
-        Row that is subtracted from all rows of values. A shift near the mean of the values preserves the precision of
-        sums of products if a broad kernel has almost constant values. None: no shift.
+        Row that is subtracted from the kernel values of every sample. If the kernel values are almost constant, a shift
+        near their mean preserves the precision of sums of products. None is no shift.
     error : dict, default={}
         Empty, because kernel values have no approximation error.
 
@@ -206,7 +209,7 @@ class LandmarkMap(FeatureMap):
 
     @property
     def rank(self) -> int:
-        """Number of columns, which is the number of landmarks."""
+        """Number of features, which is the number of landmarks."""
         return self.landmarks.shape[0]
 
     @cached_property
@@ -214,17 +217,17 @@ class LandmarkMap(FeatureMap):
         return self.kernel.prepare(self.landmarks, self.dtype)
 
     def raw(self, X: Rows) -> np.ndarray:
-        """Compute kernel values at the landmarks.
+        """Compute the kernel values of samples at the landmarks.
 
         Parameters
         ----------
         X : ndarray or csr_array of shape (m, d)
-            Rows.
+            Samples as rows.
 
         Returns
         -------
         ndarray of shape (m, rank)
-            k(x, Z) minus the shift.
+            Kernel values minus the shift.
         """
         block = self._block(X, self.landmarks.shape[1])
         found = self.kernel.tile(self.kernel.prepare(block, self.dtype), self._ready)
@@ -234,12 +237,12 @@ class LandmarkMap(FeatureMap):
 
     @property
     def drop(self) -> float:
-        """Pivot of `square`, relative to its largest diagonal entry, below which a landmark depends on others."""
+        """Pivot below which a landmark is dropped, relative to the largest diagonal entry of the kernel matrix."""
         return cut_off(self.dtype)[0]
 
     @property
     def jitter(self) -> float:
-        """Amount added to the diagonal of `square`, relative to its trace, as in a Nystrom map."""
+        """Constant that is added to the diagonal of the landmarks' kernel matrix, relative to its trace."""
         return cut_off(self.dtype)[1]
 
     def square(self, dtype: Any = np.float64) -> np.ndarray:
@@ -248,12 +251,12 @@ class LandmarkMap(FeatureMap):
         Parameters
         ----------
         dtype : dtype, default=float64
-            Type of the matrix.
+            Data type of the matrix.
 
         Returns
         -------
         ndarray of shape (rank, rank)
-            k(Z, Z) in Fortran order, which LAPACK may overwrite.
+            New matrix k(Z, Z) in Fortran order, which LAPACK can overwrite.
         """
         prepared = self.kernel.prepare(self.landmarks, np.dtype(dtype))
         return self.kernel.tile(prepared, prepared).T
@@ -268,29 +271,29 @@ def landmark_map(
     dtype: Any = np.float32,
     fit_rows: int | None = None,
 ) -> LandmarkMap:
-    """Choose landmarks like `nystrom`, without computing the r x r projection to factor rows.
+    """Choose landmarks like `nystrom`, but do not compute the projection to factor rows.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
+        Samples as rows. Chunks must contain whole rows.
     rank : int
         Number of landmarks.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        Choice of landmarks, see `nystrom`.
+        Choice of landmarks, as in `nystrom`.
     random_state : int, Generator or None, default=None
-        Seed.
+        Seed for choosing samples and landmarks.
     dtype : dtype, default=float32
-        Type of the kernel values.
+        Data type of the kernel values.
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting, see `nystrom`.
+        Maximum number of rows for fitting, as in `nystrom`.
 
     Returns
     -------
     LandmarkMap
-        Map to kernel values at the landmarks.
+        Map from samples to their kernel values at the landmarks.
 
     Examples
     --------
@@ -320,43 +323,46 @@ def nystrom(
     memory: float | None = None,
     fit_rows: int | None = None,
 ) -> FeatureMap:
-    """Fit a Nystrom map on rows.
+    """Fit a Nystrom feature map on samples, and estimate its approximation error.
 
-    Memory: fit_rows x (d + rank) numbers, independent of n. X is read once, or twice if the bandwidth of the kernel
-    is the distance to the fifth neighbor. The map includes its estimated errors.
+    The fit holds about `fit_rows` x (d + rank) numbers in memory, regardless of the number of samples n. X is read
+    once, or twice if the bandwidth of the kernel is the mean distance to the fifth neighbor.
 
     Parameters
     ----------
     kernel : str or Kernel
-        Kernel. It is fitted on X if necessary.
+        Kernel to approximate, which is fitted on X if necessary.
     X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
+        Samples as rows. Chunks must contain whole rows.
     rank : int or "auto", default=1000
-        Number of landmarks, at most n. The map has fewer if the kernel matrix has a lower rank. "auto" uses `tol` and
-        `memory`.
+        Number of landmarks, at most the number of rows for fitting. The map has fewer landmarks if the kernel matrix
+        has a lower rank. With "auto", the number depends on `tol` and `memory`.
     landmarks : {"rpcholesky", "kmeans", "uniform"}, default="rpcholesky"
-        Choice of landmarks: rows by randomly pivoted Cholesky, k-means centers, or random rows.
+        Choice of landmarks. "rpcholesky" selects rows by randomly pivoted Cholesky, "kmeans" computes cluster centers,
+        and "uniform" draws random rows.
     random_state : int, Generator or None, default=None
-        Seed.
+        Seed for choosing samples and landmarks.
     dtype : dtype, default=float32
-        Type of the factor rows.
+        Data type of the factor rows.
     tol : float or None, default=None
-        Relative error to reach with rank="auto" (None: 0.01).
+        Relative error to reach with rank="auto". If neither `tol` nor `memory` is given, the
+        tolerance is 0.01.
     memory : float or None, default=None
-        Maximum size of the n x rank factor in bytes with rank="auto".
+        Maximum size of the n x rank factor in bytes, which requires rank="auto".
     fit_rows : int or None, default=None
-        Maximum number of rows for fitting; if X has more, a random sample is used. None: 16 per column (8 with
-        "rpcholesky"), but at least 4096 and at most 20 000.
+        Maximum number of rows for fitting, drawn at random. The default is 20 000 with rank="auto". Otherwise,
+        the default is 8 rows per landmark with "rpcholesky" or 16 with other landmarks, but from 4096 to 20 000 rows.
 
     Returns
     -------
     FeatureMap
-        Fitted map.
+        Fitted Nystrom map with its estimated errors.
 
     Raises
     ------
     UserError
-        For NaN, an empty X, or a precomputed kernel.
+        If a row contains NaN or infinity, X is empty, the kernel is precomputed, or `memory` is too small for one
+        column. The error is also raised if `tol` or `memory` is given without rank="auto".
 
     References
     ----------
@@ -390,7 +396,7 @@ def nystrom(
 
 
 def begun(kernel: str | Kernel, X: Rows, size: int, rng: np.random.Generator) -> tuple[Kernel, Any, int, Rows]:
-    """Return the fitted kernel, `size` rows for fitting, the seed of the error sample, and X with cached rows."""
+    """Fit the kernel and sample rows. Return the kernel, the rows, a seed for error estimates, and X with a cache."""
     check_rows(kernel, X)
     n = X.shape[0]
     index = draw(n, size, rng)
@@ -409,14 +415,14 @@ def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype
     kernel : Kernel
         Fitted kernel.
     Z : ndarray or csr_array of shape (m, d)
-        Landmarks. Those that depend on others are dropped.
+        Landmarks as rows. Landmarks that are linearly dependent in the feature space of the kernel are dropped.
     dtype : dtype, default=float32
-        Type of the factor rows.
+        Data type of the factor rows.
 
     Returns
     -------
     NystromMap
-        Map with the remaining landmarks.
+        Nystrom map with the remaining landmarks.
 
     Examples
     --------
@@ -433,29 +439,30 @@ def from_landmarks(kernel: Kernel, Z: np.ndarray | scipy.sparse.csr_array, dtype
 
 
 def times_triangle(tile: np.ndarray, triangle: np.ndarray, out: np.ndarray) -> None:
-    """Compute out = tile @ triangle for an upper triangular matrix, in panels of columns that skip its zeros.
+    """Compute out = tile @ triangle for an upper triangular matrix, and skip most of its zeros.
 
-    The BLAS product with triangles is not used, because SciPy holds the GIL during this product.
+    The triangular product of BLAS is not used, because SciPy holds the GIL during this product.
     """
     for columns in row_blocks(triangle.shape[1], _PANEL):
         np.matmul(tile[:, : columns.stop], triangle[: columns.stop, columns], out=out[:, columns])
 
 
 def cut_off(dtype: np.dtype) -> tuple[float, float]:
-    """Return the `drop` and `jitter` of `inverse_root` for k(Z, Z) and factor rows of this type."""
+    """Return the `drop` and `jitter` arguments of `inverse_root` for factor rows of a data type."""
     return (1e-7, 1e-9) if dtype == np.float32 else (1e-12, 1e-14)
 
 
 def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return (keep, P) with P P' = A[keep, keep]^-1 for a positive semidefinite A (m x m, float64)."""
-    # Pivoted Cholesky drops residual pivots below `drop` times the largest diagonal entry. `jitter` times the trace of
-    # the remaining matrix is added to its diagonal.
+    """Return indices `keep` and P with P P' = A[keep, keep]^-1 for the positive semidefinite matrix A = `square`."""
+    # Pivoted Cholesky drops pivots below `drop` times the largest diagonal entry. Then `jitter` times the trace is
+    # added to the diagonal of the remaining matrix.
     square = (square + square.T) / 2
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
         whole, added = inverse_triangle(square, jitter)
-        # 1 / |P|^2 is a lower bound of the smallest eigenvalue, and no pivot is below this eigenvalue.
+        # The smallest eigenvalue of A + s I, where s is `added`, is at least 1 / |P|^2. If this bound exceeds tol + s,
+        # all pivots of A exceed `tol`, and no row must be dropped.
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
@@ -464,7 +471,7 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
 
 
 def inverse_triangle(square: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
-    """Return the upper triangular P with P P' = (A + s I)^-1, and s, which is `jitter` times the trace."""
+    """Return the upper triangular P with P P' = (A + s I)^-1, and the added constant s = `jitter` trace(A)."""
     added = jitter * float(np.trace(square))
     root = np.linalg.cholesky(square + added * np.eye(len(square)))
     inverse, _ = scipy.linalg.lapack.dtrtri(root, lower=1) if len(root) else (root, 0)
@@ -476,23 +483,23 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 
 
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
-    """Fit the kernel on X, with mean and median distances from BANDWIDTH_ROWS random rows only."""
+    """Fit the kernel on X, and estimate mean and median distances from a random sample."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbor" in repr(parsed):  # use all rows, because this distance depends on the number of rows
+    if "mean-fifth-neighbor" in repr(parsed):  # the distance to neighbors depends on the number of rows, so use all
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)
     check_finite(sample, index)
     if isinstance(parsed, BandwidthKernel) and isinstance(parsed.bandwidth, str) and len(index) == BANDWIDTH_ROWS:
-        with suppress(UserError):  # rows of a group may be equal even if not all rows of the sample are
+        with suppress(UserError):  # a group of equal rows has no bandwidth, although the whole sample may have one
             return _fit_in_groups(parsed, sample, seed)
     return parsed.fit(sample, seed)
 
 
 def _fit_in_groups(kernel: BandwidthKernel, sample: Any, seed: int) -> Kernel:
-    """Fit the kernel with the mean of the bandwidths of a few groups of rows.
+    """Fit the bandwidth of a kernel as the mean of the bandwidths of a few groups of rows.
 
-    The variance is due to the rows, so the fewer pairs within groups are as good a sample as all pairs.
+    The groups have fewer pairs of rows than the whole sample, but the variance is about the same.
     """
     first = kernel.fit(sample[::_GROUPS], seed)
     others = [replace(first, bandwidth=kernel.bandwidth).fit(sample[i::_GROUPS], seed) for i in range(1, _GROUPS)]

@@ -1,4 +1,4 @@
-"""Random samples of rows, errors of low-rank kernels on such samples, and ranks chosen by these errors."""
+"""Estimates of the error of low-rank kernels from random samples, and the choice of a rank by these estimates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from dmo.kernels import Kernel, parse
 from dmo.lowrank.feature_maps import FeatureMap
 
 _LEAST, MOST_ROWS = 4096, 20_000
-"""Bounds of the default number of rows for fitting a map."""
-_PER_COLUMN, _PER_PIVOT = 16, 8  # rows per column of the factor, and per landmark of pivoted Cholesky
+"""Minimum and maximum of the default number of rows for fitting a feature map."""
+# Default number of rows for fitting per column of the factor, and per landmark of pivoted Cholesky.
+_PER_COLUMN, _PER_PIVOT = 16, 8
 
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: str | None, clusters: int = 1) -> int:
-    """Return the maximum number of rows for fitting a map of `rank` columns per cluster."""
-    # With fewer than 16 rows per column, the error of MEKA grows (by a tenth with 6 rows). More rows only take longer.
-    # For pivoted Cholesky, 8 rows per landmark yield as good landmarks as 16 in half the time. With 4 rows per
-    # landmark, it misses clusters of ten rows in ten thousand.
+    """Return the maximum number of rows for fitting a feature map with `rank` columns per cluster."""
+    # MEKA has a larger error with fewer than 16 rows per column (by a tenth with 6 rows). More rows do not reduce the
+    # error. Pivoted Cholesky finds as good landmarks with 8 rows per landmark as with 16, in half the time. With 4 rows
+    # per landmark, it misses small clusters, such as ten rows in ten thousand.
     columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))
@@ -33,20 +34,20 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: 
 
 
 def gather(source: Rows, index: np.ndarray) -> Block:
-    """Read rows `index` (ascending) of a row source into memory, with at most one additional chunk in memory."""
+    """Read rows with ascending indices into memory, and hold at most one more chunk of the source in memory."""
     return source.take(index) if isinstance(source, SampledRows) else sampled(source, index)
 
 
 @dataclass(frozen=True, eq=False)
 class SampledRows(RowsOf):
-    """Row source with selected lists of rows in memory; `gather` of such a list reads nothing."""
+    """Row source that holds selected rows in memory, so that `gather` does not read them again."""
 
     lists: Sequence[np.ndarray]
     blocks: Sequence[Block]
 
     @classmethod
     def of(cls, source: Rows, *lists: np.ndarray) -> Rows:
-        """Read lists of ascending row indices at once; sources that are in memory are returned unchanged."""
+        """Read several lists of rows at once. A source that is already in memory is returned unchanged."""
         if in_memory(source):
             return source
         together = np.unique(np.concatenate(lists))
@@ -54,7 +55,7 @@ class SampledRows(RowsOf):
         return cls(source, lists, [block[np.searchsorted(together, index)] for index in lists])
 
     def take(self, index: np.ndarray) -> Block:
-        """Return rows `index`, from memory if it is one of the lists."""
+        """Return rows by their indices. Lists of rows that are already in memory are not read again."""
         for known, block in zip(self.lists, self.blocks, strict=True):
             if np.array_equal(known, index):
                 return block
@@ -62,12 +63,12 @@ class SampledRows(RowsOf):
 
 
 def draw(n: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `size` of n row indices without replacement, in ascending order (all rows if size >= n)."""
+    """Draw `size` of n row indices without replacement, and sort them. All indices are returned if size >= n."""
     return np.arange(n) if size >= n else np.sort(rng.choice(n, size=size, replace=False))
 
 
 def check_finite(block: Any, index: np.ndarray | None = None) -> None:
-    """Raise UserError if a block of rows has NaN or infinity; `index` are the indices of its rows in their source."""
+    """Raise UserError if a block of rows has NaN or infinity. The error reports row numbers from `index`."""
     values = stored_values(block)
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
@@ -77,14 +78,16 @@ def check_finite(block: Any, index: np.ndarray | None = None) -> None:
 
 
 def check_rows(kernel: str | Kernel, X: Rows) -> None:
-    """Raise UserError if landmarks cannot be chosen from rows."""
+    """Raise UserError if the kernel is precomputed or the data are not a nonempty matrix."""
     if parse(kernel).pairwise:
         raise UserError("cannot choose landmarks from a precomputed kernel; use approximation='exact'")
     if len(X.shape) != 2 or 0 in X.shape:
         raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
 
 
-_ROWS = 256  # 256 additional rows reduce the spread of the estimate by less than a third, but more than double the time
+# Number of rows of an error estimate. Twice as many rows would reduce its standard deviation by less than a third, but
+# would take more than twice as long.
+_ROWS = 256
 
 
 def sampled_error(
@@ -93,26 +96,26 @@ def sampled_error(
     random_state: int | np.random.Generator | None = None,
     probes: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Estimate the errors of a feature map on random entries of the kernel.
+    """Estimate the approximation error of a feature map from a random sample of kernel values.
 
     Parameters
     ----------
     feature_map : FeatureMap
         Feature map with a fitted kernel.
     X : row source of shape (n, d)
-        Rows, in chunks of whole rows.
+        Samples as rows. Chunks must contain whole rows.
     random_state : int, Generator or None, default=None
-        Seed of the sample.
+        Seed of the random sample.
     probes : ndarray of int or None, default=None
-        Row indices whose kernel values are compared with each other and, if there are fewer than 256, with additional
-        random rows, 256 rows in total. None: 256 random rows.
+        Indices of rows whose kernel values are tested, by default 256 random rows. Fewer than 256 probes are also
+        tested against additional random rows, for 256 rows in total.
 
     Returns
     -------
     dict
-        "relative_error": |K - F F'|_F / |K|_F, estimated in float64 from diagonal and off-diagonal entries, weighted by
-        their numbers in K. "residual_diagonal": mean of k(x, x) - |f(x)|^2 over the probes, relative to the mean of
-        k(x, x). "probes", "rows": numbers of probes and rows of the sample.
+        Estimated errors of the approximation F F' of the kernel matrix K, and the size of the sample. "relative_error"
+        is |K - F F'|_F / |K|_F. "residual_diagonal" is the mean of k(x, x) - |f(x)|^2, relative to the mean of k(x, x).
+        "probes" and "rows" are the numbers of probes and of all sampled rows.
 
     Examples
     --------
@@ -138,7 +141,7 @@ def sampled_error(
     diagonal = np.asarray(kernel.diagonal(prepared[probed]), np.float64)
     residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
     mine = np.arange(len(first))
-    difference[mine, mine] = exact[mine, mine] = 0.0  # weight the diagonal separately: it is n of the n^2 entries
+    difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal, which is n of the n^2 entries, is weighted below
     pairs = max(len(first) * (len(index) - 1), 1)
     off = n * (n - 1) / pairs
     error = off * (difference**2).sum() + n * (residual**2).mean()
@@ -152,17 +155,18 @@ def sampled_error(
 
 
 def error_rows(n: int, random_state: int) -> np.ndarray:
-    """Return the ascending indices of the rows that `sampled_error` reads."""
+    """Return the sorted indices of the rows that `sampled_error` reads."""
     return np.sort(np.concatenate(_drawn(n, random_state, None)))
 
 
 def _drawn(
     n: int, random_state: int | np.random.Generator | None, probes: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the indices of the probes and of the other rows, each in ascending order."""
+    """Return the sorted indices of the probes and the sorted indices of the additional random rows."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
-    # Draw positions among the remaining rows and shift them past the probes, which avoids a list of all rows.
+    # Draw positions among the rows that are not probes, and convert them to row indices, to avoid an array of all
+    # indices.
     others = draw(n - len(first), max(_ROWS - len(first), 0), rng)
     return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")
 
@@ -180,11 +184,11 @@ def fit_rank(
     tol: float | None,
     memory_rank: int | None,
 ) -> FeatureMap:
-    """Fit the map of the given rank, or with rank="auto" the smallest tried rank that reaches the tolerance."""
-    # `fit(rank)` returns a map with its error. `limit` is the largest useful rank, `tol` the relative error to reach,
-    # and `memory_rank` the largest rank that fits in memory. With "auto", the rank doubles from 64 until the error, the
-    # rank of the kernel or the limit is reached. Then one rank between the last two is tried. Without a tolerance,
-    # "auto" uses the largest rank that fits in memory.
+    """Fit a map of the given rank or, with rank="auto", of the smallest tried rank that reaches the tolerance."""
+    # `fit(rank)` must return a map with its error. `limit` is the largest useful rank, and `memory_rank` is the largest
+    # rank that fits in memory. With "auto", the rank doubles from 64 until the relative error is at most `tol`, or the
+    # rank of the kernel matrix or a limit is reached. One rank between the last two ranks is tried, too. With a memory
+    # limit and no tolerance, "auto" uses the largest rank that fits in memory.
     if rank != "auto":
         if tol is not None or memory_rank is not None:
             raise UserError(f"tol and memory require rank='auto', got rank = {rank}; pass rank='auto', or neither")
@@ -221,7 +225,8 @@ def _grow(fit: Callable[[int], FeatureMap], limit: int, tol: float) -> FeatureMa
     reached = found.error["relative_error"]
     if failed is None or reached > tol:
         return found
-    # The error falls roughly like a power of the rank. Aim a tenth below the tolerance.
+    # Interpolate between the last two ranks, because the error is roughly a power of the rank. The target is a tenth
+    # below the tolerance, because the interpolation is inexact.
     share = np.log(failed[1] / (0.9 * tol)) / max(np.log(failed[1] / max(reached, 1e-16)), 1e-12)
     between = round(failed[0] * (rank / failed[0]) ** float(np.clip(share, 0, 1)))
     if between >= 0.9 * rank:
