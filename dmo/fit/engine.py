@@ -1,4 +1,4 @@
-"""Choice between the exact and the low-rank engine, and the single pass over the data of the low-rank engine."""
+"""Choice of the exact or the low-rank engine, and the pass over the data that the low-rank engine needs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from dmo.threads import in_threads, thread_count
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
-_SAMPLES = 0.25  # fraction of the free memory for the sampled rows of all views whose maps are fitted at the same time
+# Feature maps of several views are fitted at once if their sampled rows fit in this fraction of the free memory.
+_SAMPLES = 0.25
 FOLDS = 4
 """Number of folds of the out-of-fold scores from which `standardize` computes its statistics."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Choose an engine by problem size if `approximation` is "auto", and log the choice with its reason."""
+    """Resolve `approximation="auto"` by the problem size and log the reason. Return other values unchanged."""
     if approximation == "auto" and is_pairwise(kernel):
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
@@ -47,17 +48,17 @@ def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) 
 
 
 def by_gradients(approximation: Any) -> bool:
-    """Return whether an approximation solves regressions on kernel values at landmarks instead of on factor rows."""
+    """Return whether the approximation solves regressions on kernel values at landmarks, without factor rows."""
     return getattr(approximation, "solver", "direct") == "cg"
 
 
 def chooses_solver(approximation: Any) -> bool:
-    """Return whether the regression itself decides if the approximation computes factor rows."""
+    """Return whether the regression itself decides between factor rows and kernel values at landmarks."""
     return getattr(approximation, "solver", "direct") == "auto" and approximation.rank != "auto"
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose an engine like `choose_engine`, and return the reason as well."""
+    """Choose an engine by the problem size and return the reason, which is empty if the engine was given."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
@@ -80,7 +81,7 @@ def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
 
 
 def decided(estimator: Any) -> Any:
-    """Return the engine of a fitted estimator."""
+    """Return the engine that a fitted estimator uses."""
     engine = getattr(estimator, "approximation_", estimator.approximation)
     if isinstance(engine, str) and engine == "auto":
         raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
@@ -101,10 +102,10 @@ def is_exact(approximation: Any) -> bool:
 
 @dataclass(frozen=True)
 class LowRankPass:
-    """Feature maps, and the moments of factor rows and labels in each fold."""
+    """Feature map of each view, and the moments of factor rows and labels in each fold."""
 
-    maps: dict[str, FeatureMap]  # by view
-    folds: list[Moments]  # one per fold
+    maps: dict[str, FeatureMap]  # Feature map of each view.
+    folds: list[Moments]  # Moments of each fold.
 
     @cached_property
     def total(self) -> Moments:
@@ -113,7 +114,7 @@ class LowRankPass:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Fraction of the rows that have each label (L)."""
+        """Fraction of the rows that have each label, as an array of shape (L,)."""
         return self.total.mean()[self.total.slices()[LABELS]]
 
     def extended(
@@ -123,9 +124,9 @@ class LowRankPass:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> LowRankPass:
-        """Add new rows, divided over the same number of folds.
+        """Add new rows, which are divided randomly over the existing folds.
 
-        Y (m, L); weights (m,)
+        `Y` has shape (m, L) and `weights` has shape (m,) for m new rows.
         """
         seed = None if random_state is None else [random_state, int(self.total.n)]
         new = pass_of(self.maps, views, Y, len(self.folds), seed, weights).folds
@@ -141,9 +142,9 @@ def fit_maps(
     center: bool,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, FeatureMap]:
-    """Fit a feature map per view.
+    """Fit a feature map for each view.
 
-    views (n, d); weights (n,)
+    Every view has shape (n, d), and its entry of `weights` has shape (n,).
     """
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
@@ -162,10 +163,10 @@ def fit_maps(
             return approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
-            said = text.find(f"view {view!r} has")  # The row source may have named the view already.
+            said = text.find(f"view {view!r} has")  # The error may already contain the name of the view.
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
 
-    # Numbers in memory per view in progress: its sampled rows, once as read and once prepared, and its factor columns.
+    # Each running fit keeps its sampled rows as read and as prepared, and its factor columns in memory.
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
     threads = int(np.clip(_SAMPLES * free_memory() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
@@ -181,9 +182,9 @@ def low_rank_pass(
     center: bool,
     weights: np.ndarray | None = None,
 ) -> LowRankPass:
-    """Fit the feature maps and collect moments in one pass over the rows.
+    """Fit the feature maps, and collect the moments in one pass over the rows.
 
-    views (n, d); Y (n, L); weights (n,)
+    Every view has shape (n, d), `Y` has shape (n, L), and `weights` has shape (n,).
     """
     counts = None if weights is None else dict.fromkeys(views, weights)
     maps = fit_maps(approximation, kernel, views, random_state, center, counts)
@@ -199,9 +200,9 @@ def in_single(
     collect: Callable[[dict[str, Any]], T],
     is_precise: Callable[[T], bool],
 ) -> T:
-    """Collect products of factor rows. Use float32 for float32 features if the result is precise, otherwise float64.
+    """Collect products of factor rows in float32 if the features are float32, and in float64 if this is too imprecise.
 
-    views (n, d)
+    `collect` computes the products with given maps, and `is_precise` checks them.
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):
@@ -221,9 +222,9 @@ def pass_of(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> LowRankPass:
-    """Pass over the rows once with fitted maps, in `n_folds` random folds of equal size.
+    """Collect the moments of `n_folds` random folds in one pass over the rows, with fitted maps.
 
-    views (n, d); Y (n, L); weights (n,)
+    Without `squares`, products of labels with labels are 0. Every view has shape (n, d), and `Y` has shape (n, L).
     """
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
@@ -234,8 +235,5 @@ def pass_of(
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
-    """Assign samples to random folds of equal size.
-
-    -> (n,)
-    """
+    """Assign n samples to random folds of equal size, and return the fold of each sample."""
     return np.random.default_rng(seed).permutation(np.resize(np.arange(n_folds, dtype=np.min_scalar_type(n_folds)), n))
