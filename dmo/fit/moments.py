@@ -1,17 +1,16 @@
-"""Moments: a small matrix that summarizes n samples for graph-free methods, collected in one pass.
+"""Moments: a small matrix that summarizes n samples for methods without graphs, collected in one pass.
 
-For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums S'1 and the Gram matrix S'S. Moments of
-row blocks, folds and machines can be added. They can also be subtracted: the moments of all samples minus those of a
-fold describe the training set of the fold.
+Let S be the matrix of all feature and label columns, with n rows. Its moments are n, the column sums S'1 and the Gram
+matrix S'S. Moments of row blocks, folds and machines can be added. The moments of a training set are the moments of all
+samples minus the moments of the held-out fold.
 
-Precision: the product of a block uses the precision of the block, mostly float32, because it is nearly all of the work.
-Its rounding error is that of BLAS for sums of 4096 terms: relative to the product of two column lengths it is 5e-7, or
-up to 6e-6 if all terms are equal, depending on the processor. Sums of 256 terms would reduce the error by a third to a
-half, but cost an eighth of the speed. Blocks are added in float64: in float32, the sum over a million rows would lose
-the small eigenvalues that matter with ridges of 1e-5. Tree reduction on a cluster makes this error grow only with the
-logarithm of the number of blocks. More importantly, its fixed shape makes results bit-identical for any number of
-workers. Centering is applied last, on the small matrix. G - s s'/n cancels for columns far from the origin, so such
-columns must be shifted first (see `krylov.ShiftedRows`). Factor rows of bounded kernels need no shift.
+Matrix products use the precision of the block, mostly float32, because they are nearly all of the work. Their rounding
+error, relative to the product of two column lengths, is 5e-7 for sums of 4096 terms. It can reach 6e-6 if all terms are
+equal. Sums of 256 terms would reduce the error by a third to a half, but would be slower by an eighth. Blocks are added
+in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for ridges of 1e-5.
+On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks, and its fixed shape
+makes the results bit-identical for any number of workers. The small matrix is centered last. Because centering it
+cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
 """
 
 from __future__ import annotations
@@ -30,30 +29,29 @@ from dmo.errors import UserError
 from dmo.threads import in_threads, thread_count
 
 LABELS = "labels"
-"""Group name of the label columns."""
+"""Name of the group of label columns."""
 ROWS = "rows"
-"""Group name of the columns of the samples (features or factor rows)."""
+"""Name of the group of feature or factor columns."""
 WEIGHTED = "weighted"
-"""Group name of the same columns with every row multiplied by its entry of the diagonal of S."""
+"""Name of the group of the same columns after each row is multiplied by its entry of a diagonal matrix."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, sums and Gram matrix of named groups of columns.
+    """Number of rows, column sums and Gram matrix of named groups of columns.
 
     Moments of the same columns can be added and subtracted.
 
     Parameters
     ----------
     widths : dict of str to int
-        Number of columns of each group, in order.
+        Number of columns of each group, in the order of the columns.
     n : int or float
-        Number of rows, or the sum of their weights s.
+        Number of rows, or the sum of their weights.
     sums : ndarray of shape (m,), float64
-        Column sums S'1, or S's with weights.
+        Sums of the columns over the rows, with weights if the rows have weights.
     gram : ndarray of shape (m, m), float64
-        Gram matrix S'S, or S' diag(s) S with weights.
-        S'S, or S' diag(s) S.
+        Sums of the products of all pairs of columns, with weights if the rows have weights.
 
     Examples
     --------
@@ -92,19 +90,20 @@ class Moments:
     def of(cls, block: Mapping[str, Any] | np.ndarray) -> Moments:
         """Compute the moments of one block of rows.
 
-        Products use the precision of the block, and sums use float64. Sparse and block-sparse groups are not converted
-        to dense arrays.
+        Products use the precision of the block, and sums use float64. Sparse and block-sparse groups stay sparse if all
+        groups are NumPy, SciPy or block-sparse arrays.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Groups of columns: NumPy arrays, SciPy sparse arrays, or block-sparse rows with `gram`. If a group is an
-            array of another library, such as torch or CuPy, all groups are multiplied on its device.
+            Groups of columns as NumPy arrays, SciPy sparse arrays, or block-sparse rows. If a group is an array of
+            another library, such as torch or CuPy, all groups are converted to dense arrays and multiplied on its
+            device.
 
         Returns
         -------
         Moments
-            Moments of these rows.
+            The moments of these rows.
 
         Raises
         ------
@@ -115,22 +114,22 @@ class Moments:
 
     @classmethod
     def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
-        """Sum the moments of blocks of rows; only one block and one m x m matrix are in memory at a time.
+        """Sum the moments of blocks of rows, with one block and one m x m matrix in memory at a time.
 
         Parameters
         ----------
         blocks : iterable of mapping or array
-            Blocks of rows; see `of`.
+            Blocks of rows in one of the forms that `of` accepts.
 
         Returns
         -------
         Moments
-            Moments of all rows.
+            The moments of all rows.
 
         Raises
         ------
         UserError
-            If there are no blocks, or for the reasons given in `of`.
+            If there are no blocks, or if `of` would raise an error for a block.
         """
         total: Moments | None = None
         for block in blocks:
@@ -142,28 +141,28 @@ class Moments:
     def absorb(
         self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None, skip: str | None = None
     ) -> Moments:
-        """Add a block to these moments in place and return the sum; do not use the original afterwards.
+        """Add a block to these moments in place and return the sum. Do not use the original afterwards.
 
-        With thousands of columns, creating and adding a second matrix would take as long as its product.
+        With thousands of columns, creating and adding a second matrix takes as long as computing it.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Block of rows; see `of`.
+            Block of rows in one of the forms that `of` accepts.
         roots : ndarray of shape (m_b,) or None, default=None
-            Square roots of the row weights, by which the rows have already been multiplied. None means weights of 1.
+            Square roots of the row weights. The rows must already be multiplied by them. None means unit weights.
         skip : str or None, default=None
-            Group whose products with itself are not needed. They are 0 in the result.
+            Name of a group whose products with itself are not needed. These products are 0 in the result.
 
         Returns
         -------
         Moments
-            Moments including these rows.
+            The moments including these rows.
 
         Raises
         ------
         UserError
-            For the reasons given in `of`.
+            If `of` would raise an error for the block, or if the columns differ.
         """
         groups = _groups(block)
         rows = {name: part.shape[0] for name, part in groups.items()}
@@ -191,8 +190,8 @@ class Moments:
                         if other != name:
                             add_to(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
-            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine its columns with those of another group.
-        finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
+            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine columns of this group with other columns.
+        finite = np.isfinite(self.gram.diagonal() + self.sums)  # A sum and a square are finite only if all values are.
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; replace NaN and infinity")
@@ -214,7 +213,7 @@ class Moments:
         Returns
         -------
         dict of str to slice
-            Columns of each group.
+            Column range of each group.
         """
         edges = np.cumsum([0, *self.widths.values()])
         return {name: slice(int(a), int(b)) for name, a, b in zip(self.widths, edges[:-1], edges[1:], strict=True)}
@@ -225,17 +224,17 @@ class Moments:
         Returns
         -------
         ndarray of shape (m,)
-            Column means.
+            The column means.
         """
         return self.sums / self.n
 
     def centered(self) -> Moments:
-        """Compute the moments of centered columns: Gram matrix S'S - S'1 1'S / n and sums 0.
+        """Compute the moments of the centered columns, whose sums are 0.
 
         Returns
         -------
         Moments
-            Moments of the centered columns.
+            The moments of the centered columns.
         """
         gram = np.outer(self.sums, self.sums / -self.n)
         gram += self.gram
@@ -247,30 +246,32 @@ class Moments:
         Parameters
         ----------
         group : str
-            Name of the group.
+            The name of the group.
 
         Returns
         -------
         ndarray of shape (d, d)
-            Gram matrix of the centered columns.
+            The Gram matrix of the centered columns.
         """
         where = self.slices()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-        """Sum the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
+        """Sum linear scores and their squares over these rows.
+
+        The score of a row is the sum of the products of its groups with their coefficients, plus an offset.
 
         Parameters
         ----------
         coefficients : mapping of str to ndarray of shape (d, L)
-            Coefficients W_g of each group.
+            Coefficients of each group for L scores. Groups without coefficients do not contribute.
         offset : ndarray of shape (L,)
-            Constant added to all scores.
+            Constant that is added to each score.
 
         Returns
         -------
         ScoreSums
-            Sums for the L scores.
+            The sums and the sums of squares of the L scores.
         """
         slices = self.slices()
         W = np.zeros((len(self.sums), len(offset)))
@@ -281,17 +282,17 @@ class Moments:
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
-        """Replace each named group F by F T, with Gram matrix T'GT; T is the last, small factor of a low-rank kernel.
+        """Transform groups of columns: replace the columns F of a group by F T.
 
         Parameters
         ----------
         mixings : mapping of str to ndarray of shape (d, r)
-            Matrix T of each group.
+            Matrix T of each group, such as the small last factor of a low-rank kernel.
 
         Returns
         -------
         Moments
-            Moments of the transformed columns.
+            The moments of the transformed columns.
         """
         if not mixings.keys() & self.widths.keys():
             return self
@@ -303,7 +304,7 @@ class Moments:
         def mix(name: str) -> None:
             where, T = slices[name], mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
-            # Compute the blocks on and left of the diagonal and mirror the others: half the products, no copies.
+            # Compute the blocks on and left of the diagonal and mirror them, which halves the products.
             left = self.gram[where, : where.stop]
             left = left if T is None else T.T @ left
             for other, there in slices.items():
@@ -324,14 +325,14 @@ class Moments:
         Parameters
         ----------
         group : str
-            Name of the group.
+            The name of the group.
         width : int
-            New number of columns.
+            The new number of columns of the group.
 
         Returns
         -------
         Moments
-            Moments with the wider group.
+            The moments with the wider group.
 
         Raises
         ------
@@ -353,9 +354,9 @@ class Moments:
         Returns
         -------
         arrays : dict of str to ndarray
-            Sums and Gram matrix.
+            The sums and the Gram matrix.
         meta : dict
-            Widths and number of rows, as JSON values.
+            The widths and the number of rows, as JSON values.
         """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
@@ -366,35 +367,29 @@ class Moments:
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            Sums and Gram matrix.
+            The sums and the Gram matrix.
         meta : mapping
-            Widths and number of rows, as JSON values.
+            The widths and the number of rows, as JSON values.
 
         Returns
         -------
         Moments
-            Restored moments.
+            The restored moments.
         """
         return cls(dict(meta["widths"]), meta["n"], arrays["sums"], arrays["gram"])
 
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Row count, sums and sums of squares of L scores; `pooled` computes means and standard deviations from several.
+    """Sums and sums of squares of L scores over rows, from which `pooled` computes means and standard deviations."""
 
-    total, square (L,)
-    """
-
-    n: float  # number of rows, or the sum of their weights
-    total: np.ndarray  # (L,): sums
-    square: np.ndarray  # (L,): sums of squares
+    n: float  # Number of rows, or the sum of their weights.
+    total: np.ndarray  # Sum of each score, of shape (L,).
+    square: np.ndarray  # Sum of squares of each score, of shape (L,).
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
-    """Group labels that have the same value of a parameter.
-
-    values (n_labels,)
-    """
+    """Group the labels by the value of a parameter, given as one number or as an array with one value per label."""
     if not isinstance(values, np.ndarray):
         return [(values, slice(None))]
     if values.shape != (n_labels,):
@@ -404,10 +399,7 @@ def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float,
 
 
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the mean and standard deviation of each score over all parts.
-
-    -> mean, standard deviation (L,)
-    """
+    """Compute the mean and the standard deviation of each score over all parts, as two arrays of shape (L,)."""
     parts = list(parts)
     n = sum(part.n for part in parts)
     mean = np.sum([part.total for part in parts], axis=0) / n
@@ -419,7 +411,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-_PANEL = 512  # columns per panel; the product of two panels fits in the second-level cache
+_PANEL = 512  # Number of columns per panel. The product of two panels fits in the second-level cache of the processor.
 
 
 def _add_dense(
@@ -429,12 +421,12 @@ def _add_dense(
     roots: np.ndarray | None,
     skip: slice | None,
 ) -> None:
-    """Add the products of dense groups by panels of columns, except products among the columns `skip`.
+    """Add the products of dense groups in panels of columns, except the products of the columns `skip` with each other.
 
-    Blocks above the diagonal are mirrored.
+    Each product is also added to its mirrored position.
     """
-    # The product of two panels is added to both of its positions while it is in the cache, and its memory is reused. A
-    # single product of all stacked columns would move four times as much memory, which takes a sixth of the time for
+    # The product of two panels is added to both of its positions while it is in the processor cache, and its memory is
+    # reused. A single product of all columns would move four times as much memory, which takes a sixth of the time for
     # thousands of columns.
     panels = _panels(groups, slices)
     for columns, part in panels:
@@ -459,9 +451,9 @@ def _add_dense(
 
 
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
-    """Split rows into panels (columns, float32 or float64 rows) of at most `_PANEL` columns; narrow groups are stacked.
+    """Split the columns into panels, each given by its column range and its rows in float32 or float64.
 
-    Groups of different precision are not stacked, because that would convert all of them to float64.
+    Narrow groups are joined, but only in the same precision, because otherwise float32 rows become float64.
     """
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
@@ -479,7 +471,7 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
 
 
 def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarray | None) -> None:
-    """Add the products of groups with arrays of another library, in one product on its device; copy the sums back."""
+    """Multiply all groups on the device of an array of another library, and add the products to the moments."""
     there = next(part for part in groups.values() if foreign(part) is not None)
     xp = foreign(there)
     parts = []
@@ -487,7 +479,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
+                part = part.astype(np.float32, copy=False)  # The labels are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)
@@ -499,7 +491,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
 
 
 def _cross(left: Any, right: Any) -> Any:
-    """Compute left'right if one of them is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
+    """Compute left'right if one matrix is sparse or block-sparse. The result is CSR if both are sparse."""
     if hasattr(left, "gram"):
         return np.asarray(left.gram(right), np.float64)
     if hasattr(right, "gram"):

@@ -1,4 +1,4 @@
-"""One pass over the rows of all views: sums moments of factor rows block by block, locally or on a cluster."""
+"""Passes over the rows of all views that sum moments of factor rows block by block, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -33,19 +33,16 @@ from dmo.threads import in_threads
 
 @dataclass
 class FeatureRows:
-    """Raw factor rows (see `FeatureMap.raw`) of blocks of rows, by group of columns.
+    """Raw factor rows of blocks of rows, by group of columns (see `FeatureMap.raw`)."""
 
-    views (n, d); weights (n,)
-    """
+    # A slice of rows is the index. The client process caches blocks for its next pass, up to `limit` bytes in total.
+    # The cache currently needs `nbytes` bytes.
 
-    # Index with a slice of rows. Blocks are cached for the next pass in the client process, up to `limit` bytes in
-    # total; `nbytes` is the current size.
-
-    views: Mapping[str, Rows]  # (n, d): rows by group, in chunks of whole rows
-    maps: Mapping[str, RowMap]  # row map of each group, such as a fitted feature map
-    limit: int = 0  # maximum size of the cache in bytes
+    views: Mapping[str, Rows]  # Rows (n x d) of each group.
+    maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
+    limit: int = 0  # Maximum size of the cache in bytes.
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    portable: bool = False  # whether factor rows may be arrays of the library chosen by the setting `dmo.device`
+    portable: bool = False  # Whether factor rows may be arrays of the library that `dmo.device` chooses.
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +64,7 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # Read in this thread, because readers keep the rest of a chunk per thread; map the rows in several threads.
+            # Read in this thread, because a reader keeps the rest of a chunk per thread. Map the rows in threads.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
@@ -94,7 +91,7 @@ class FoldMoments:
         return FoldMoments([a + b for a, b in zip(self.folds, other.folds, strict=True)])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and JSON metadata for a store."""
+        """Return the arrays and JSON metadata for a store."""
         arrays: dict[str, np.ndarray] = {}
         metas = []
         for i, moments in enumerate(self.folds):
@@ -112,12 +109,12 @@ class FoldMoments:
 
 @dataclass(frozen=True)
 class _MomentPass:
-    """Adds a block of factor rows, with the labels and folds of its rows, to the moments of each fold."""
+    """Adds the factor rows and labels of a block to the moments of each fold."""
 
     raw: FeatureRows
     n_folds: int
-    labels: InOrder | None  # labels that are read from a store instead of being sent with the task
-    squares: bool = True  # whether to compute products of labels with labels
+    labels: InOrder | None  # Labels that tasks read from a store, or None if they are sent with the tasks.
+    squares: bool = True  # Whether to compute the products of labels with labels.
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, folds, weights = beside
@@ -150,13 +147,13 @@ def collect_moments(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> list[Moments]:
-    """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
+    """Collect the moments of the raw factor rows of all groups and of the labels in one pass over the rows.
 
-    Y (n, L); folds, weights (n,); without `squares`, products of labels with labels are 0
+    `Y` has shape (n, L), and `folds` and `weights` have shape (n,). Without `squares`, label products are 0.
     """
-    # Inside `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can resume. Labels
-    # of 0 and 1 are sent as bytes, together with their task. Memory: one block of rows, and one Gram matrix per fold
-    # and worker; nothing grows with n.
+    # Inside the context `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can
+    # resume. Labels of 0 and 1 are sent to tasks as bytes. Each worker needs memory for one block of rows and for one
+    # Gram matrix per fold. This memory does not grow with n.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
@@ -178,14 +175,11 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-_SPARSE = 1 / 16  # fraction of nonzero labels up to which sparse products are faster than dense ones
+_SPARSE = 1 / 16  # Sparse products are faster than dense products up to this fraction of nonzero labels.
 
 
 def _label_block(Y: Any) -> Any:
-    """Convert the labels of a block to float32 if it holds them exactly, as CSR if most of them are 0.
-
-    Y (m, L) -> (m, L)
-    """
+    """Convert the labels of a block (m x L) to float32 if this is exact, and to CSR if most of them are 0."""
     kind = np.dtype(np.float32) if Y.dtype.itemsize == 1 else Y.dtype
     if nonzero_count(Y) > _SPARSE * Y.shape[0] * Y.shape[1]:
         return np.ascontiguousarray(dense(Y), kind)
@@ -193,7 +187,7 @@ def _label_block(Y: Any) -> Any:
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
-    """Return labels to send with the tasks, 0 and 1 as bytes, and a reader of labels that tasks read themselves."""
+    """Return the labels to send with tasks (0 and 1 as bytes), and a reader if tasks read the labels themselves."""
     if isinstance(Y, LabelRows):
         return (Y.source, None) if in_memory(Y.source) else (None, InOrder(Y.source))
     if isinstance(Y, EntryRows):
@@ -204,17 +198,17 @@ def _given(Y: Any) -> tuple[Any, InOrder | None]:
     return Y, None
 
 
-_CARRIED = 1024  # number of labels whose products are dense at a time
+_CARRIED = 1024  # Number of labels whose products are dense at a time.
 
 
 def label_products(
     raw: FeatureRows, Y: scipy.sparse.csr_array, weights: np.ndarray | None = None
 ) -> tuple[Moments, np.ndarray]:
-    """Collect moments of the rows and their products with many sparse labels, in one pass in the client process.
+    """Collect the moments of the rows, and the products (L x d) of many sparse labels with the rows, in one pass.
 
-    Y (n, L); weights (n,) -> products (L, d)
+    `Y` has shape (n, L) and `weights` has shape (n,). The pass runs in the client process.
     """
-    # Nothing of size n x L or L x L is formed: a block only updates the products of the labels of its samples.
+    # No array of shape (n, L) or (L, L) is formed, because a block updates only the products of labels in the block.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -242,7 +236,7 @@ def label_products(
 
 
 PRESENCE = "presence"
-"""Group name of the columns with the fraction of each sample's weight that each group has."""
+"""Name of the group of columns that hold the weights of each group divided by the square root of `mass`."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +245,7 @@ class _PassivePass:
 
     raw: FeatureRows
     names: tuple[str, ...]
-    labels: InOrder | None  # see `_MomentPass`
+    labels: InOrder | None  # Labels that tasks read from a store, or None.
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, weights = beside
@@ -277,7 +271,7 @@ def passive_moments(
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect the moments for homogeneity analysis of groups with missing samples, in one pass over the rows.
 
-    Y (n, L); weights, mass (n,)
+    `Y` has shape (n, L). Each entry of `weights` has shape (n,), and `mass` (n) is their weighted mean.
     """
     names = tuple(weights)
     columns = np.column_stack([*(weights[name] for name in names), mass])
@@ -300,7 +294,7 @@ def passive_moments(
 
 @dataclass(frozen=True)
 class _Image:
-    """Product F'R of factor rows F and blocks R computed from them in a pass (float64); groups are stacked by rows."""
+    """Sum of the float64 products F'R of factor rows F with a block R, stacked over the groups."""
 
     image: np.ndarray
 
@@ -313,12 +307,15 @@ class _Image:
 
 @dataclass(frozen=True)
 class _GapPass:
-    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block; U: missing weights of entries, B: coefficients of [F, 1]."""
+    """Adds the products of the rows and scores of a block that missing or down-weighted labels contribute."""
+
+    # With F the factor rows, s the sample weights and U one minus the entry weights, a block adds
+    # [F, 1]' diag(s) (U o [F, 1] B) for coefficients B, where o is the entrywise product.
 
     raw: FeatureRows
     coefficients: np.ndarray
-    which: np.ndarray  # columns of the entries
-    by_gaps: bool  # whether the counts of a block are the matrix of its missing entries
+    which: np.ndarray  # Labels to which the columns of the coefficients belong.
+    by_gaps: bool  # Whether `counts` marks the missing entries of a block.
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         counts, weights = beside
@@ -342,16 +339,16 @@ class _GapPass:
 
 
 def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
-    """Compute F'R for factor rows in any form and a sparse matrix."""
+    """Compute F'R for factor rows F of any type and a sparse matrix R."""
     return dense(R.T @ (F.dense() if hasattr(F, "dense") else F)).T
 
 
 def gap_products(
     raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray, client: Any = None
 ) -> np.ndarray:
-    """Compute the part of a regression's products due to missing or down-weighted labels, in one pass over the rows.
+    """Compute the part of a ridge regression's products that missing or down-weighted labels contribute, in one pass.
 
-    coefficients (d + 1, k); counts (n, L), weights of label entries; which (k,), their columns -> (d + 1, k)
+    `coefficients` and the result have shape (d + 1, k). `counts` (n x L) holds entry weights, and `which` the k labels.
     """
     given = counts.missing if isinstance(counts, KnownRows) else counts
 
@@ -364,12 +361,15 @@ def gap_products(
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration, client).image
 
 
-_LEAST, _WIDE = 64, 1 << 20  # minimum rows, and maximum entries, of kernel values converted to float64 at a time
+# Kernel values are converted to float64 in strips of at least 64 rows and at most 2**20 entries.
+_LEAST, _WIDE = 64, 1 << 20
 
 
 @dataclass(frozen=True)
 class _LandmarkPass:
-    """Adds [C, 1]'R of a block of kernel values C, where R is [labels, 1] or [C, 1] times the coefficients."""
+    """Adds the products of kernel values C of a block with its labels, or with C times the coefficients."""
+
+    # C has an additional column of ones, for the intercept.
 
     raw: FeatureRows
     coefficients: Any
@@ -381,8 +381,8 @@ class _LandmarkPass:
         given = beside[0] if self.labels is None else self.labels[block]
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
-        # Coefficients are large if landmarks are close together. Float32 products then lose ten times more of their
-        # differences than in a Gram matrix of factor rows. This is enough to find steps, but not to measure residuals.
+        # Coefficients are large if landmarks are close together, and float32 products then lose ten times as many
+        # digits as a Gram matrix of factor rows. This suffices to find steps, but not to measure residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)
@@ -402,9 +402,9 @@ def landmark_products(
     client: Any = None,
     wide: bool = True,
 ) -> np.ndarray:
-    """Multiply kernel values at landmarks by labels, or by their own products with coefficients, in one pass.
+    """Multiply kernel values at landmarks by the labels, or by their own products with coefficients, in one pass.
 
-    Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
+    `Y` has shape (n, L). `coefficients` and their product have shape (r + 1, k).
     """
     own, stored = _given(Y)
 
@@ -425,7 +425,7 @@ def _configuration(
     """Compute a SHA-256 digest of all inputs of the sums, including the order of their columns."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else fingerprint(Y) if isinstance(Y, EntryRows) else Y
-    given = () if weights is None else (weights,)  # Without weights, digests of older checkpoints stay valid.
+    given = () if weights is None else (weights,)  # Without weights, digests equal those of older checkpoints.
     return digest(
         "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
     )
