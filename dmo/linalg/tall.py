@@ -158,8 +158,7 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
     B = _outside(B, against)
     found, error = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     if found is not None and (against is not None or error > _ROUNDING):
-        # The error of the first pass is at most the rounding error times the condition number. The second pass removes
-        # it.
+        # The second pass removes the error of the first pass, which grows with the condition number.
         found, _ = _by_gram(_outside(found, against), 0.5, 0.5)
     if found is not None:
         settle(found)
