@@ -176,7 +176,7 @@ class FactorSystem:
     # but has an error of |F|^2 / c rounding errors. Call `loadings` for W (predictions of new rows) and `smooth` for
     # F W.
     #
-    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r > n, with W = F'(F F' + c I)^-1 B.
+    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r >= n, with W = F'(F F' + c I)^-1 B.
     # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
     # 3. W is refined with the residual F'(B - F W) - c W. It is computed from F, because F'F has a squared condition
     #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of
@@ -194,8 +194,8 @@ class FactorSystem:
     def __init__(self, F: Factor, ridge: float):
         self.ridge = ridge
         self._centered = isinstance(F, CenteredRows) and F.mean is not None
-        # Use the dual side if F has at least as many columns as its centered rows span. F then fits every row, and only
-        # the dual side yields accurate residuals.
+        # Use the dual side if F has at least as many columns as rows, or one less if centered. F then fits every row,
+        # and only the dual side yields accurate residuals.
         self._F, self._primal = F, F.shape[1] < F.shape[0] - int(self._centered)
         self._svd: _Svd | None = None
         self._lift = 0.0
