@@ -1,4 +1,4 @@
-"""Choice of the exact or the low-rank engine, and the pass over the data that the low-rank engine needs."""
+"""Choice of the exact or the low-rank engine, and the single pass over the data of the low-rank engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOLDS = 4
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Resolve `approximation="auto"` by the problem size and log the reason. Return other values unchanged."""
+    """Resolve `approximation="auto"` by the problem size and log the reason. Other values are returned unchanged."""
     if approximation == "auto" and is_pairwise(kernel):
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
@@ -58,7 +58,7 @@ def chooses_solver(approximation: Any) -> bool:
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose an engine by the problem size and return the reason, which is empty if the engine was given."""
+    """Choose an engine by the problem size, and return the reason. It is empty if the engine was given."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
@@ -104,8 +104,8 @@ def is_exact(approximation: Any) -> bool:
 class LowRankPass:
     """Feature map of each view, and the moments of factor rows and labels in each fold."""
 
-    maps: dict[str, FeatureMap]  # Feature map of each view.
-    folds: list[Moments]  # Moments of each fold.
+    maps: dict[str, FeatureMap]
+    folds: list[Moments]
 
     @cached_property
     def total(self) -> Moments:
@@ -124,10 +124,7 @@ class LowRankPass:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> LowRankPass:
-        """Add new rows, which are divided randomly over the existing folds.
-
-        `Y` has shape (m, L) and `weights` has shape (m,) for m new rows.
-        """
+        """Add new rows, which are divided randomly over the existing folds."""
         seed = None if random_state is None else [random_state, int(self.total.n)]
         new = pass_of(self.maps, views, Y, len(self.folds), seed, weights).folds
         old = self.folds if Y is None else [part.widened(LABELS, Y.shape[1]) for part in self.folds]
@@ -142,10 +139,7 @@ def fit_maps(
     center: bool,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, FeatureMap]:
-    """Fit a feature map for each view.
-
-    Every view has shape (n, d), and its entry of `weights` has shape (n,).
-    """
+    """Fit a feature map for each view."""
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
 
@@ -166,7 +160,7 @@ def fit_maps(
             said = text.find(f"view {view!r} has")  # The error may already contain the name of the view.
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
 
-    # Each running fit keeps its sampled rows as read and as prepared, and its factor columns in memory.
+    # The fit of a view needs memory for its sampled rows as read and as prepared, and for its factor columns.
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
     threads = int(np.clip(_SAMPLES * free_memory() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
@@ -182,10 +176,7 @@ def low_rank_pass(
     center: bool,
     weights: np.ndarray | None = None,
 ) -> LowRankPass:
-    """Fit the feature maps, and collect the moments in one pass over the rows.
-
-    Every view has shape (n, d), `Y` has shape (n, L), and `weights` has shape (n,).
-    """
+    """Fit the feature maps, and collect the moments of factor rows and labels in one pass over the rows."""
     counts = None if weights is None else dict.fromkeys(views, weights)
     maps = fit_maps(approximation, kernel, views, random_state, center, counts)
     return pass_of(maps, views, Y, n_folds, random_state, weights)
@@ -200,9 +191,9 @@ def in_single(
     collect: Callable[[dict[str, Any]], T],
     is_precise: Callable[[T], bool],
 ) -> T:
-    """Collect products of factor rows in float32 if the features are float32, and in float64 if this is too imprecise.
+    """Collect products of factor rows with `collect`, in float32 if the features are float32.
 
-    `collect` computes the products with given maps, and `is_precise` checks them.
+    If `is_precise` finds the float32 products too imprecise, they are repeated in float64.
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):
@@ -224,7 +215,7 @@ def pass_of(
 ) -> LowRankPass:
     """Collect the moments of `n_folds` random folds in one pass over the rows, with fitted maps.
 
-    Without `squares`, products of labels with labels are 0. Every view has shape (n, d), and `Y` has shape (n, L).
+    Without `squares`, the products of labels with labels are not computed and are 0.
     """
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None

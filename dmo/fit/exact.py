@@ -1,4 +1,4 @@
-"""Exact engine: it solves with n x n kernel matrices, and chooses their storage and precision."""
+"""Exact engine, which solves with n x n kernel matrices and chooses their storage and precision."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class FittedKernel:
     def expansion(
         self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
     ) -> KernelExpansion:
-        """Return a function of new rows from `coefficients` (n x k) on the columns of the operator from `placed`."""
+        """Return the function of new rows that has these coefficients (n x k) of the columns of `operator`."""
         dual, offset = operator.expansion(coefficients)
         # A loaded model must predict bit-identical values, so use the memory order of the model store.
         return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
@@ -139,7 +139,7 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
     picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    error = (error + error.T) / 2  # The kernel computes each pair of rows once, so its actual error is symmetric too.
+    error = (error + error.T) / 2  # The actual error is symmetric, because each pair of rows is computed once.
     m = len(index)
     # The ridge must exceed the largest eigenvalue of the error, so use the spectral norm.
     whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
@@ -154,7 +154,7 @@ def choose_dtype(
 ) -> np.dtype:
     """Choose float32 for the kernel if it saves memory and the ridge is large enough, otherwise float64.
 
-    Requesting float32 with a smaller ridge raises an error. By default, precomputed kernels keep their precision.
+    A UserError reports a requested float32 kernel whose ridge is too small. Precomputed kernels keep their precision.
     """
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
@@ -224,10 +224,7 @@ def build(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> FittedKernel:
-    """Build the operator of a kernel over some rows.
-
-    Every source has shape (n, d), and `weights` has shape (n,).
-    """
+    """Build the operator of a kernel over the training rows of each view."""
     own, used = memory(), {name: sources[name] for name in kernel.kernels}
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
@@ -282,9 +279,9 @@ def _built(
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
-    """Return the rows per chunk if the kernel matrix is already stored, or None if entries must be computed.
+    """Return the rows per chunk of a precomputed kernel in a store, or None for other kernels.
 
-    With tiles of whole chunks, reading a tile copies nothing, and no chunk is read twice.
+    Tiles of whole chunks are read without copying, and no chunk is read twice.
     """
     found = {name: numbered(source)[0] for name, source in sources.items()}
     lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
@@ -303,7 +300,7 @@ def _in_memory(
             yield name, matrix
 
     total = kernel.combined(matrices())
-    whole = memory() is not None  # With a cache, fits in other threads reuse the kernel, so it must not be overwritten.
+    whole = memory() is not None  # Fits in other threads may reuse a cached kernel, so it must stay intact.
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 
 
@@ -321,7 +318,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
-    # The name contains a hash of the kernel and the rows. Other fits reuse a store only if both are the same.
+    # The name contains a hash of the kernel and the rows, so only fits with the same kernel and rows share a store.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
     # Only `Tiles` reads the store, so one triangle suffices. Stores of format version 1 have other names.

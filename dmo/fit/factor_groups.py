@@ -31,16 +31,13 @@ from dmo.threads import in_threads
 
 _STRIP = 64  # Number of rows of the Gram matrix that are centered at a time.
 _SINGLE, _TERMS = 3e-6, 512
-"""Relative error of a product with float32 rows, and the number of terms per float32 sum for which it holds."""
+"""Relative error of a product with float32 rows, if at most this number of terms is summed in float32."""
 
 
 class FactorSmoother:
-    """Smoother H B = U (U'B) for whitened factor rows, of which `U` (q x r) holds the leading rows.
+    """Smoother H B = U (U'B) for whitened factor rows `U`, whose zero rows at the end are not stored."""
 
-    All rows after the leading rows are zero.
-    """
-
-    # Float32 rows are multiplied in float32 until `loosen` requests a smaller error.
+    # Float32 rows are multiplied in float32, unless `loosen` requests a smaller error.
 
     iterative = False
 
@@ -60,7 +57,7 @@ class FactorSmoother:
         return np.vstack([found, np.zeros((len(B) - len(found), B.shape[1]))])
 
     def whitened(self, B: np.ndarray) -> np.ndarray:
-        """Compute U'B for a block B of shape (n, k)."""
+        """Compute the product U'B of the whitened rows with a block B (n x k)."""
         return _product(self.U.T, B[: len(self.U)], False)
 
 
@@ -93,7 +90,7 @@ class FactorView:
         return self.T @ self.smoother.whitened(B)
 
     def offset(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the offset (k) that gives the centered function mean 0 over the samples."""
+        """Compute the offset (k) with which a centered function has mean 0 over the samples."""
         return np.zeros(coefficients.shape[1]) if self.mean is None else -(self.mean @ coefficients)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
@@ -117,7 +114,7 @@ class FactorProducts:
 
     @classmethod
     def of(cls, maps: Mapping[str, FeatureMap], sources: Mapping[str, Rows]) -> Self:
-        """Compute the factor rows of each view. Dense rows are converted to float64 once for all products."""
+        """Compute the factor rows of each view, in float64 if they are dense."""
         operators = [feature_map.operator(sources[view]) for view, feature_map in maps.items()]
         wide = [LowRank(own.factor.astype(np.float64)) if isinstance(own, LowRank) else own for own in operators]
         share = 1.0 / len(maps)
@@ -158,7 +155,7 @@ class _FactorRows:
             basis, spectrum, images = _rotated(rows)
             lengths = np.sqrt(spectrum + ridge)
             T, images = basis / lengths, images / lengths
-        else:  # The ridge keeps all directions, so a Cholesky factor suffices. It takes half the time of eigenvectors.
+        else:  # With this ridge, a Cholesky factor suffices. It takes half the time of eigenvectors.
             gram.flat[:: len(gram) + 1] += ridge
             T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
             times_triangle(rows, T, images)
@@ -168,7 +165,7 @@ class _FactorRows:
 
 
 Fold: TypeAlias = "tuple[FactorGroups, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]"
-"""Groups fitted without one fold, and a function that sums the fold's scores for given coefficients and an offset."""
+"""Groups without the samples of a fold, and a function (coefficients, offset) that sums the scores of this fold."""
 
 
 @dataclass(frozen=True)
@@ -255,9 +252,9 @@ class FactorGroups:
         center: bool,
         fold: np.ndarray | None = None,
     ) -> Self:
-        """Build groups from the factor rows of the samples. Use this if the samples are fewer than the columns.
+        """Build groups from factor rows instead of pseudo-samples, for fewer samples than columns.
 
-        Each entry of `rows` has shape (n, d), and `fold` (n) holds the fold of each sample.
+        `fold` holds the number of each sample's fold.
         """
         groups = {name: _rows_of(name, part, center) for name, part in rows.items()}
         if fold is None or not fold.any():
@@ -288,12 +285,12 @@ class FactorGroups:
 
     @property
     def columns(self) -> int:
-        """Total number of columns of the groups, where each group counts at most as many as it has samples."""
+        """Total number of columns of all groups, of which each counts at most its number of samples."""
         return sum(min(group.rows.shape) for group in self.groups.values())
 
     @property
     def class_directions(self) -> int:
-        """Number of label directions if each row of the labels sums to 1, as for classes, otherwise 0."""
+        """Number of label directions for classes, where each row of the labels sums to 1, otherwise 0."""
         if LABELS not in self.groups or not self.center:
             return 0
         labels = self.groups[LABELS]
@@ -302,7 +299,7 @@ class FactorGroups:
         return self.label_rank if off < 1e-5 else 0
 
     def under(self, ridges: Mapping[str, float]) -> dict[str, FactorView]:
-        """Solve every group with its ridge."""
+        """Return the view of every group with the ridge of this group."""
 
         def view(name: str) -> FactorView:
             group = self.groups[name]
@@ -316,11 +313,11 @@ class FactorGroups:
 def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Compute rows whose inner products equal a Gram matrix (m x m) of centered columns, and whose mean is zero.
 
-    `scales` holds typical lengths of the columns. A singular `gram` is overwritten.
+    `scales` holds typical lengths of the columns. If `gram` is singular, it is overwritten.
     """
     factor, singular = scipy.linalg.lapack.dpotrf(gram.T, lower=1)
     if singular:
-        # Scale the columns, because otherwise columns of small groups are rounding errors of large columns.
+        # Scale the columns, because otherwise the columns of a small group may be rounding errors of others.
         gram /= scales
         gram /= scales[:, None]
         pivoted, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=-1.0, lower=1)
@@ -355,7 +352,7 @@ def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
 
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the eigenvalues above rounding errors and their eigenvectors."""
+    """Compute the eigenvalues of a Gram matrix that exceed rounding errors, and their eigenvectors."""
     # Use NumPy because the eigensolver of SciPy blocks other threads.
     values, vectors = np.linalg.eigh(gram)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
@@ -364,8 +361,8 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute right singular vectors V, squared singular values, and `rows` times V, without rounding errors."""
-    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. With more columns than rows, V
-    # would lose its orthogonality at small singular values.
+    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. If there are more columns than
+    # rows, use singular vectors, because V would lose its orthogonality at small singular values.
     if rows.shape[0] < rows.shape[1]:
         U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)

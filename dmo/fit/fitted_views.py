@@ -63,10 +63,7 @@ class KernelProducts:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> Self:
-        """Fit the kernel and create its operator.
-
-        The training rows `X` have shape (n, d), and `weights` has shape (n,).
-        """
+        """Fit the kernel to the training rows, and create its operator."""
         sources, storage = {view: X}, choose_storage(engine, X.shape[0], 1)
         built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state, weights)
         return cls(view, built, sources, built.placed(center, weights))
@@ -142,7 +139,7 @@ class KernelView(KernelProducts):
 
 @dataclass
 class LinearView:
-    """View with linear kernels, represented by its rows X. Its coefficients are W = (X'X + c I)^-1 X'B.
+    """View with linear kernels, represented by its rows X, with coefficients W = (X'X + c I)^-1 X'B.
 
     Computing W directly avoids the cancellation in products of X' with dual coefficients.
     """
@@ -183,10 +180,7 @@ class DualView:
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
-        """Read the rows (n x d) into memory. Sparse rows stay sparse.
-
-        `weights` has shape (n,).
-        """
+        """Read the rows into memory. Sparse rows stay sparse."""
         return cls(MultiKernel.of(view, Linear()), {view: X}, RowGram.of(rows(X), center, weights))
 
     @property
@@ -202,8 +196,8 @@ class DualView:
         return linear_expansions(self.kernel, self.sources, self.operator.factor, W, np.zeros(W.shape[1]))
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows of one view (coefficients n x k), and its values at the training rows."""
-        # Compute the values from W, because they then equal those of the function, and X X' is not formed.
+        """Return the function of new rows with these coefficients (n x k), and its values at the training rows."""
+        # Compute the values from the coefficients W of the function, which avoids forming X X'.
         W = self.operator.factor.t_dot(coefficients)
         return next(iter(self._linear(W).values())), self.operator.factor.dot(W)
 
@@ -216,14 +210,14 @@ ViewOperator: TypeAlias = KernelProducts | DualView
 class WeightedView:
     """View with sample weights s_i, which minimizes sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
 
-    The inner view excludes the samples of weight 0.
+    Samples of weight 0 are excluded from its `inner` view.
     """
 
     # With R = diag(s)^1/2, this is the unweighted problem for R B on the rows R F, centered with the weights.
 
     inner: KernelView | LinearView  # Fitted view of the weighted rows.
     index: np.ndarray  # Indices of the m samples with positive weight.
-    weights: np.ndarray  # Weights of these samples, of shape (m,).
+    weights: np.ndarray  # Weights of the m samples.
     n: int  # Number of all samples.
     center: bool  # Whether the view is centered, so that its functions need an intercept.
 
@@ -231,7 +225,7 @@ class WeightedView:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        # The inner view fits the function times R, so divide by R. It has no rows for samples of weight 0.
+        # The inner view fits R f, so divide its values by R. It has no rows for samples of weight 0.
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out
@@ -266,7 +260,7 @@ class WeightedView:
         return out
 
     def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of the samples `where` have a positive weight, and the positions of these samples in `index`."""
+        """Return which samples `where` have a positive weight, and the positions of these samples in `index`."""
         has = np.isin(where, self.index)
         return has, np.searchsorted(self.index, where[has])
 
@@ -276,7 +270,7 @@ FittedView: TypeAlias = KernelView | LinearView | WeightedView
 
 
 EIGENPAIRS = 15
-"""Cost of all eigenpairs of a kernel, in units of a float64 Cholesky factorization. We measured 12 to 17."""
+"""Cost of all eigenpairs of a kernel in float64 Cholesky factorizations, which is 12 to 17 for 1000 to 3000 rows."""
 
 
 @dataclass(frozen=True)
@@ -284,12 +278,12 @@ class Groups:
     """Groups of views for the exact engine. Each group has one kernel over one or several views, and one ridge."""
 
     engine: Exact
-    kernels: Mapping[str, MultiKernel]  # Kernel of each group.
+    kernels: Mapping[str, MultiKernel]
     ridges: Mapping[str, Any]  # Ridge of each group, as a number or as an array with one value per label.
     data: Data
     center: bool
     random_state: int | None
-    method: SolveMethod = "auto"  # Solver of the linear systems.
+    method: SolveMethod = "auto"
     tol: float = EXACT  # Relative residual of the solutions.
     columns: int | None = None  # Total number of right-hand sides, if it is known.
     last: np.ndarray | None = None  # Indices of the rows that a factorization orders last.
@@ -331,7 +325,7 @@ class Groups:
 
     def all(self) -> dict[str, FittedView]:
         """Fit all groups, in parallel if their kernels are in memory."""
-        # Otherwise, the tiles of one kernel are already computed in parallel.
+        # Fit kernels on workers one after the other, because the tiles of each kernel are computed in parallel.
         with stage("kernels and factors", len(self.kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -344,10 +338,7 @@ class Groups:
         return dict(zip(names, found, strict=True))
 
     def shares_left_out(self) -> dict[str, np.ndarray | None]:
-        """Compute the fraction of each sample's weight (n) that leave-one-out predictions omit, by group.
-
-        None means that the whole weight is omitted.
-        """
+        """Compute the fraction of each sample's weight (n) that leave-one-out predictions omit, or None for 1."""
         return {name: self.data.weights.share_left_out(list(kernel.kernels)) for name, kernel in self.kernels.items()}
 
     def under(
@@ -359,10 +350,7 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> KernelView | LinearView:
-        """Solve with a fitted kernel and a ridge.
-
-        Every source has shape (n, d), and `weights` has shape (n,).
-        """
+        """Return the view of a fitted kernel with a ridge."""
         method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
         if method == "auto" and isinstance(built.operator, Tiles):
             method, tol = "cg", COEFFICIENTS

@@ -30,10 +30,7 @@ _SAMPLE = 512  # Number of training rows from whose pairs the mean distance is e
 
 
 class Expansion(Protocol):
-    """Function that maps views of m rows to m x k values and can be saved in a model store.
-
-    A call expects a mapping from view names to rows.
-    """
+    """Function of the rows of each view (m x d), which returns m x k values and can be saved in a model store."""
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
@@ -45,14 +42,14 @@ class Expansion(Protocol):
 class KernelExpansion(KeepsRows):
     """Kernel expansion f(x) = sum_i k(x, x_i) c_i + offset over n training rows x_i."""
 
-    # A call computes m x k float64 values block by block, so it never needs m x n memory.
+    # A call computes its m x k values in float64 block by block, so it never needs m x n memory.
 
-    kernel: MultiKernel  # Kernel with fitted parameters.
+    kernel: MultiKernel
     sources: Mapping[str, Rows]
-    coefficients: np.ndarray  # Coefficients c_i, of shape (n, k).
-    offset: np.ndarray  # Constant that is added to all values, of shape (k,).
+    coefficients: np.ndarray  # Coefficients c_i (n x k).
+    offset: np.ndarray  # Constant (k) that is added to all values.
     dtype: Any = np.float32  # Data type of the kernel values.
-    # Prepared training rows of each block, by the first row of the block.
+    # Prepared training rows, by the first row of their block.
     _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,7 +73,7 @@ class KernelExpansion(KeepsRows):
             for where in row_blocks(n, _BLOCK):
                 key = partial(self._key, views, batch, where)
                 tile = remembered(partial(self._tile, new, where), 8.0 * len(found) * n, key)
-                # Sum in float64: large coefficients of mixed signs lose ten times as much in float32 as the tile does.
+                # Sum in float64, because large coefficients of mixed signs amplify float32 rounding errors tenfold.
                 for strip in row_blocks(len(tile), _STRIP):
                     found[strip] += tile[strip] @ self.coefficients[where]
         return out
@@ -89,7 +86,7 @@ class KernelExpansion(KeepsRows):
         return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
 
     def _old(self, where: slice) -> dict[str, Any]:
-        """Prepare a block of training rows for `tile`. Small data are cached, because preparing them is slow."""
+        """Prepare a block of training rows for `tile`, or return it from the cache if all training rows are few."""
         old = self._prepared.get(where.start)
         if old is None:
             old = self.kernel.prepare(self.sources, where, self.dtype)
@@ -118,7 +115,7 @@ def added(
 ) -> np.ndarray:
     """Sum the functions of several views at m rows, and return an array of shape (m, k).
 
-    For samples with missing views, the sum over the other views is scaled up by the view weights.
+    If a sample lacks views, its sum over the other views is scaled up by the view weights.
     """
     present = {view: presence(source) for view, source in views.items()}
     if all(has is None for has in present.values()):
@@ -154,10 +151,10 @@ def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> di
 class KernelDistances:
     """Distances of new rows to the training rows, computed as -log k(x, x_i) and divided by their mean."""
 
-    # For a kernel exp(-d / b), this is the distance d up to scale, and for a product of kernels a weighted sum of
-    # distances. A call with views and a slice of m rows returns m x n float32 distances.
+    # For a kernel exp(-d / b), the result is proportional to the distance d. For a product of such kernels, it is
+    # proportional to a weighted sum of their distances.
 
-    expansions: list[KernelExpansion]  # Functions over the same training rows.
+    expansions: list[KernelExpansion]  # Functions that have the same training rows.
     scale: float  # Mean of the distances between training rows.
 
     @classmethod
@@ -167,7 +164,7 @@ class KernelDistances:
         scale: float | None = None,
         views: Mapping[str, Rows] | None = None,
     ) -> KernelDistances:
-        """Create the distances from the kernels of fitted functions, and estimate the mean distance if not given."""
+        """Create the distances from the kernels of fitted functions. Without `scale`, estimate the mean distance."""
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
             raise UserError("distances of features need exact kernels of a distance; use such a base, or visual=0")
@@ -200,16 +197,14 @@ class KernelDistances:
 class FactorExpansion:
     """Function f(x) = g(x) B + offset, where g(x) is the factor row of x from the feature map of a low-rank kernel."""
 
-    # A call computes m x k float64 values block by block.
-
-    view: str  # Name of the view.
+    view: str
     feature_map: FeatureMap  # Fitted feature map g.
-    coefficients: np.ndarray  # Coefficients B of shape (r0, k), which include the mixing matrix of the map.
-    offset: np.ndarray  # Constant that is added to all values, of shape (k,).
+    coefficients: np.ndarray  # Coefficients B (r0 x k), which include the mixing matrix of the map.
+    offset: np.ndarray  # Constant (k) that is added to all values.
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """Create the function from coefficients (rank x k) on the factor rows after the mixing matrix is applied."""
+        """Create the function from coefficients (rank x k) of the factor rows, which include the mixing matrix."""
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
 
@@ -241,10 +236,10 @@ class FactorExpansion:
 class LinearExpansion:
     """Linear function f(x) = x W + offset of the dense or sparse rows of one view."""
 
-    view: str  # Name of the view.
+    view: str
     coefficients: np.ndarray  # Matrix W of shape (d, k).
-    offset: np.ndarray  # Constant that is added to all values, of shape (k,).
-    normalize: str | None = None  # Norm by which rows are normalized first, or None.
+    offset: np.ndarray  # Constant (k) that is added to all values.
+    normalize: str | None = None  # Norm by which each row is divided first, or None.
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         source = views[self.view]
@@ -274,7 +269,7 @@ class LinearExpansion:
 def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
     """Return whether the values of a linear function exceed `thresholds` (k), as a boolean array (m x k).
 
-    Values are computed in float32, and again in float64 if close to a threshold. Return None if this is not possible.
+    Values close to a threshold in float32 are compared again in float64. Return None if float32 cannot be used.
     """
     function, *others = expansions.values()
     if others or not isinstance(function, FactorExpansion) or presence(views[function.view]) is not None:
@@ -284,7 +279,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         return None
     limit = thresholds - function.offset
     B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
-    # This bounds the error of a sum of d products of rounded factors, for any order of summation.
+    # Bound the float32 error of a sum of d products, for any order of summation.
     bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
     rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
     rounding[~np.isfinite(limit)] = 0.0
@@ -296,7 +291,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         np.greater(values, 0, out=out[batch])
         longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
         far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
-        close = np.flatnonzero(~far.all(axis=1))  # NaN values count as close.
+        close = np.flatnonzero(~far.all(axis=1))  # NaN counts as close to a threshold.
         if close.size:
             index = close + batch.start
             out[index] = function({function.view: Subset(source, index)}) > thresholds
@@ -334,9 +329,9 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """Sum of functions: either one kernel expansion over all views, or one low-rank function per view."""
+    """Sum of functions, such as one kernel expansion over all views, or one low-rank function per view."""
 
-    expansions: Mapping[str, Expansion]  # Functions that are added.
+    expansions: Mapping[str, Expansion]
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(reduce(add, (expansion(views) for expansion in self.expansions.values())))

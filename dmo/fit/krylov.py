@@ -26,9 +26,9 @@ class Krylov:
     The coefficients lie in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B, where the matrix B contains the labels
     and `extra` random columns. If there are more than 256 label columns, B contains the 256 linear combinations of
     largest variance instead. Each step passes over the rows once, solves the problem in the current subspace and
-    enlarges the subspace. The fit stops as soon as the eigenvalues grow by at most `tol` in a step. If they still grow
-    more in the last step, a ConvergenceWarning reports the growth. The fit forms neither an n x n nor a d x d matrix.
-    For L label columns, it needs 8 d steps (L + extra) bytes.
+    enlarges the subspace. The fit stops if the eigenvalues grow by at most `tol` in a step. If the growth is larger in
+    the last step, it is reported by a ConvergenceWarning. The fit forms neither an n x n nor a d x d matrix. For L
+    label columns, it needs 8 d steps (L + extra) bytes.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Krylov:
 
 @dataclass(frozen=True)
 class Subspace:
-    """Subspace of linear functions with an orthonormal `basis` (d x r) and the `mean` of the rows (d).
+    """Subspace of linear functions with an orthonormal `basis` (d x r), and the `mean` of the rows X (d).
 
-    `trace` is that of X X'. `last` marks the largest subspace. `moments` of coordinates and labels may be None.
+    `trace` is the trace of X X' for centered rows, and `last` is true for the last subspace of the search.
     """
 
     basis: np.ndarray
@@ -141,14 +141,11 @@ def subspaces(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> Iterator[Subspace]:
-    """Yield Krylov subspaces of increasing dimension, until a step finds no new direction.
-
-    `X` has shape (n, d), `labels` has shape (n, q), and `weights` has shape (n,).
-    """
+    """Yield Krylov subspaces of increasing dimension, until a step finds no new direction."""
     # After an initial pass, each step passes over the rows once, on the workers of the current cluster if there is one.
-    # The product X'X Q with a basis Q determines the next step. It also yields the moments Q'X'X Q of the coordinates,
-    # so no rows need to be mapped for them. Because X'X is symmetric, the product of a step lies in the span of the
-    # previous step, the current step and the next step.
+    # The product X'X Q with a basis Q determines the next step, and yields the moments Q'X'X Q of the coordinates
+    # without mapping any rows. Because X'X is symmetric, the product of a step lies in the span of the previous, the
+    # current and the next step.
     n = X.shape[0] if weights is None else float(weights.sum())
     start = labels
     if labels is not None:
@@ -201,9 +198,9 @@ def subspaces(
 
 @dataclass(frozen=True)
 class _KnownLabels:
-    """Moments of the label columns: their Gram matrix (q x q), their sums, and their products `cross` with the rows.
+    """Gram matrix (q x q) and sums of the label columns, sums of the rows (d), and products of labels and rows.
 
-    `cross` uses the basis of the first step, whose span contains all products. `row_sums` are sums of the rows (d).
+    `cross` holds these products in the basis of the first step, whose span contains them.
     """
 
     gram: np.ndarray
@@ -221,7 +218,7 @@ class _KnownLabels:
         Q: np.ndarray,
         center: bool,
     ) -> _KnownLabels | None:
-        """Compute the moments from the first pass, or return None if the pass used combinations of labels."""
+        """Compute these moments from the first pass, or return None if it used combinations of labels."""
         if labels is None or start is None:
             labels = weighted = np.zeros((0, 0))
         elif start.shape[1] < labels.shape[1]:
@@ -269,9 +266,9 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
-    # First subtract the projection on the two recent steps, whose products with the image are given in `column`.
-    # Floating-point errors leave a small component in the earlier steps. Subtract this component from the orthonormal
-    # columns, repeatedly if it is large. Orthonormalizing all steps again costs several times as much.
+    # First subtract the projection on the two recent steps, whose products with the image are in `column`. Because of
+    # floating-point errors, a small component remains in the earlier steps. Subtract it from the orthonormal columns,
+    # repeatedly if it is large. Orthonormalizing all steps again would cost several times as much.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found

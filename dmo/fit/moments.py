@@ -6,7 +6,7 @@ samples minus the moments of the held-out fold.
 
 Matrix products use the precision of the block, mostly float32, because they are nearly all of the work. Their rounding
 error, relative to the product of two column lengths, is 5e-7 for sums of 4096 terms. It can reach 6e-6 if all terms are
-equal. Sums of 256 terms would reduce the error by a third to a half, but would be slower by an eighth. Blocks are added
+equal. Blocks are added
 in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for ridges of 1e-5.
 On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks, and its fixed shape
 makes the results bit-identical for any number of workers. The small matrix is centered last. Because centering it
@@ -33,7 +33,7 @@ LABELS = "labels"
 ROWS = "rows"
 """Name of the group of feature or factor columns."""
 WEIGHTED = "weighted"
-"""Name of the group of the same columns after each row is multiplied by its entry of a diagonal matrix."""
+"""Name of the group of these columns after each row is multiplied by a number."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Moments:
         Returns
         -------
         Moments
-            The moments of these rows.
+            Moments of these rows.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Moments:
         Returns
         -------
         Moments
-            The moments of all rows.
+            Moments of all rows.
 
         Raises
         ------
@@ -150,14 +150,14 @@ class Moments:
         block : mapping of str to array of shape (m_b, d), or one array
             Block of rows in one of the forms that `of` accepts.
         roots : ndarray of shape (m_b,) or None, default=None
-            Square roots of the row weights. The rows must already be multiplied by them. None means unit weights.
+            Square roots of the row weights, by which the rows must already be multiplied. None means unit weights.
         skip : str or None, default=None
             Name of a group whose products with itself are not needed. These products are 0 in the result.
 
         Returns
         -------
         Moments
-            The moments including these rows.
+            Moments including these rows.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Moments:
                             add_to(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
             self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine columns of this group with other columns.
-        finite = np.isfinite(self.gram.diagonal() + self.sums)  # A sum and a square are finite only if all values are.
+        finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; replace NaN and infinity")
@@ -224,7 +224,7 @@ class Moments:
         Returns
         -------
         ndarray of shape (m,)
-            The column means.
+            Column means.
         """
         return self.sums / self.n
 
@@ -234,7 +234,7 @@ class Moments:
         Returns
         -------
         Moments
-            The moments of the centered columns.
+            Moments of the centered columns.
         """
         gram = np.outer(self.sums, self.sums / -self.n)
         gram += self.gram
@@ -246,12 +246,12 @@ class Moments:
         Parameters
         ----------
         group : str
-            The name of the group.
+            Name of the group.
 
         Returns
         -------
         ndarray of shape (d, d)
-            The Gram matrix of the centered columns.
+            Gram matrix of the centered columns.
         """
         where = self.slices()[group]
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
@@ -271,7 +271,7 @@ class Moments:
         Returns
         -------
         ScoreSums
-            The sums and the sums of squares of the L scores.
+            Sums and sums of squares of the L scores.
         """
         slices = self.slices()
         W = np.zeros((len(self.sums), len(offset)))
@@ -282,17 +282,17 @@ class Moments:
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
-        """Transform groups of columns: replace the columns F of a group by F T.
+        """Multiply the columns of groups by a matrix, such as the small last factor of a low-rank kernel.
 
         Parameters
         ----------
         mixings : mapping of str to ndarray of shape (d, r)
-            Matrix T of each group, such as the small last factor of a low-rank kernel.
+            Matrix T of each group, whose columns F become F T.
 
         Returns
         -------
         Moments
-            The moments of the transformed columns.
+            Moments of the transformed columns.
         """
         if not mixings.keys() & self.widths.keys():
             return self
@@ -325,14 +325,14 @@ class Moments:
         Parameters
         ----------
         group : str
-            The name of the group.
+            Name of the group.
         width : int
-            The new number of columns of the group.
+            New number of columns of the group.
 
         Returns
         -------
         Moments
-            The moments with the wider group.
+            Moments with the wider group.
 
         Raises
         ------
@@ -354,9 +354,9 @@ class Moments:
         Returns
         -------
         arrays : dict of str to ndarray
-            The sums and the Gram matrix.
+            Sums and the Gram matrix.
         meta : dict
-            The widths and the number of rows, as JSON values.
+            Widths and the number of rows, as JSON values.
         """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
@@ -367,14 +367,14 @@ class Moments:
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            The sums and the Gram matrix.
+            Sums and the Gram matrix.
         meta : mapping
-            The widths and the number of rows, as JSON values.
+            Widths and the number of rows, as JSON values.
 
         Returns
         -------
         Moments
-            The restored moments.
+            Restored moments.
         """
         return cls(dict(meta["widths"]), meta["n"], arrays["sums"], arrays["gram"])
 
@@ -384,8 +384,8 @@ class ScoreSums:
     """Sums and sums of squares of L scores over rows, from which `pooled` computes means and standard deviations."""
 
     n: float  # Number of rows, or the sum of their weights.
-    total: np.ndarray  # Sum of each score, of shape (L,).
-    square: np.ndarray  # Sum of squares of each score, of shape (L,).
+    total: np.ndarray  # Sum of each score (L).
+    square: np.ndarray  # Sum of squares of each score (L).
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
@@ -411,7 +411,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-_PANEL = 512  # Number of columns per panel. The product of two panels fits in the second-level cache of the processor.
+_PANEL = 512  # Number of columns per panel. The product of two panels fits in the second-level cache.
 
 
 def _add_dense(
@@ -421,10 +421,7 @@ def _add_dense(
     roots: np.ndarray | None,
     skip: slice | None,
 ) -> None:
-    """Add the products of dense groups in panels of columns, except the products of the columns `skip` with each other.
-
-    Each product is also added to its mirrored position.
-    """
+    """Add the products of dense groups in panels of columns, except products among the columns `skip`."""
     # The product of two panels is added to both of its positions while it is in the processor cache, and its memory is
     # reused. A single product of all columns would move four times as much memory, which takes a sixth of the time for
     # thousands of columns.
@@ -453,7 +450,7 @@ def _add_dense(
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
     """Split the columns into panels, each given by its column range and its rows in float32 or float64.
 
-    Narrow groups are joined, but only in the same precision, because otherwise float32 rows become float64.
+    Narrow groups are joined only if they have the same precision, because otherwise float32 rows become float64.
     """
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
@@ -471,7 +468,7 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
 
 
 def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarray | None) -> None:
-    """Multiply all groups on the device of an array of another library, and add the products to the moments."""
+    """Add the products of groups with arrays of another library, which are computed on the device of these arrays."""
     there = next(part for part in groups.values() if foreign(part) is not None)
     xp = foreign(there)
     parts = []
@@ -479,7 +476,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                part = part.astype(np.float32, copy=False)  # The labels are stored as bytes.
+                part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)

@@ -47,7 +47,7 @@ def relation_features(
 ) -> RelationFeatures:
     """Return features of an array of rows: the rows themselves, low-rank factor rows, or similarities to samples.
 
-    `source` has shape (n, d) and `weights` has shape (n,). Similarities refer to samples with positive weight.
+    The samples to which similarities refer have positive weight.
     """
     # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
     similarity = parse_relation(kernel)
@@ -76,10 +76,7 @@ def _similarities(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> RelationFeatures:
-    """Compute similarities to random landmarks, or to all samples with positive weight.
-
-    `source` has shape (n, d) and `weights` has shape (n,).
-    """
+    """Compute similarities to random landmarks, or to all samples with positive weight."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state, weights))
     chosen = np.arange(source.shape[0]) if weights is None else np.flatnonzero(weights)
     roots = np.ones(1)
@@ -128,18 +125,15 @@ _SOME = 256  # Number of leading rows whose mean approximates the mean of all ro
 class ViewColumns:
     """Columns of a view that a projection computes in a pass over the data."""
 
-    row_map: RowMap  # Map from rows to columns.
+    row_map: RowMap
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
-    ]  # Turns coefficients (r x k) and an offset (k) into a function of new rows.
+    ]  # Turns coefficients (r x k) and an offset (k) into a function.
     trace: float | None = None  # Trace of the linear kernel, if the columns do not span all directions.
 
 
 def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
-    """Use the features as columns, minus a shift close to their mean.
-
-    `X` has shape (n, d).
-    """
+    """Use the features as columns, after subtracting a vector that is close to their mean."""
     what, fix = f"moments of {X.shape[1]} features", "use the dual problem, or approximation=Nystrom(...)"
     require(8 * 4.0 * X.shape[1] ** 2, _SHARE, what, fix)
     shift = _amid(X) if center else None
@@ -163,10 +157,7 @@ def subspace_columns(view: str, subspace: Subspace) -> ViewColumns:
 def factor_columns(
     approximation: Any, view: str, X: Rows, kernel: Any, center: bool, seed: int | None, weights: np.ndarray | None
 ) -> ViewColumns:
-    """Use the factor rows of a low-rank kernel as columns.
-
-    `X` has shape (n, d) and `weights` has shape (n,).
-    """
+    """Use the factor rows of a low-rank kernel as columns."""
     counts = None if weights is None else {view: weights}
     feature_map = fit_maps(approximation, kernel, {view: X}, seed, center, counts)[view]
     return ViewColumns(feature_map, partial(FactorExpansion.of, view, feature_map))
@@ -181,7 +172,7 @@ def collect_view(
 ) -> Moments:
     """Collect the moments of the columns of a view and of the label columns in one pass over the rows.
 
-    `X` has shape (n, d), `labels` has shape (n, q), and `diagonal` and `weights` have shape (n,).
+    With `diagonal` (n), also collect the moments of the columns after each row is multiplied by its entry.
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)

@@ -1,4 +1,4 @@
-"""Passes over the rows of all views that sum moments of factor rows block by block, locally or on a cluster."""
+"""Passes over the rows of all views, which sum moments of factor rows block by block, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ from dmo.threads import in_threads
 
 @dataclass
 class FeatureRows:
-    """Raw factor rows of blocks of rows, by group of columns (see `FeatureMap.raw`)."""
+    """Raw factor rows of each group of columns (see `FeatureMap.raw`), indexed by a slice of rows."""
 
-    # A slice of rows is the index. The client process caches blocks for its next pass, up to `limit` bytes in total.
-    # The cache currently needs `nbytes` bytes.
+    # The client process caches blocks for its next pass, up to `limit` bytes in total. `nbytes` is the current size.
 
     views: Mapping[str, Rows]  # Rows (n x d) of each group.
     maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
@@ -64,7 +63,7 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # Read in this thread, because a reader keeps the rest of a chunk per thread. Map the rows in threads.
+            # Map the rows in several threads, but read them in this thread, where the reader keeps the rest of a chunk.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
@@ -113,7 +112,7 @@ class _MomentPass:
 
     raw: FeatureRows
     n_folds: int
-    labels: InOrder | None  # Labels that tasks read from a store, or None if they are sent with the tasks.
+    labels: InOrder | None  # Labels that tasks read from a store, or None if tasks receive them.
     squares: bool = True  # Whether to compute the products of labels with labels.
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
@@ -149,11 +148,11 @@ def collect_moments(
 ) -> list[Moments]:
     """Collect the moments of the raw factor rows of all groups and of the labels in one pass over the rows.
 
-    `Y` has shape (n, L), and `folds` and `weights` have shape (n,). Without `squares`, label products are 0.
+    `folds` holds the number of each sample's fold. Without `squares`, the products of labels with labels are 0.
     """
     # Inside the context `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can
     # resume. Labels of 0 and 1 are sent to tasks as bytes. Each worker needs memory for one block of rows and for one
-    # Gram matrix per fold. This memory does not grow with n.
+    # Gram matrix per fold, but none that grows with n.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
@@ -206,9 +205,9 @@ def label_products(
 ) -> tuple[Moments, np.ndarray]:
     """Collect the moments of the rows, and the products (L x d) of many sparse labels with the rows, in one pass.
 
-    `Y` has shape (n, L) and `weights` has shape (n,). The pass runs in the client process.
+    The pass runs in the client process.
     """
-    # No array of shape (n, L) or (L, L) is formed, because a block updates only the products of labels in the block.
+    # No dense array of shape (n, L) or (L, L) is formed. A block updates only the products of labels that it contains.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -271,7 +270,7 @@ def passive_moments(
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect the moments for homogeneity analysis of groups with missing samples, in one pass over the rows.
 
-    `Y` has shape (n, L). Each entry of `weights` has shape (n,), and `mass` (n) is their weighted mean.
+    `weights` holds the sample weights (n) of each group, and `mass` (n) is the weighted mean over the groups.
     """
     names = tuple(weights)
     columns = np.column_stack([*(weights[name] for name in names), mass])
@@ -294,7 +293,7 @@ def passive_moments(
 
 @dataclass(frozen=True)
 class _Image:
-    """Sum of the float64 products F'R of factor rows F with a block R, stacked over the groups."""
+    """Sum of the float64 products F'R of factor rows F with blocks R, stacked over the groups."""
 
     image: np.ndarray
 
@@ -309,8 +308,8 @@ class _Image:
 class _GapPass:
     """Adds the products of the rows and scores of a block that missing or down-weighted labels contribute."""
 
-    # With F the factor rows, s the sample weights and U one minus the entry weights, a block adds
-    # [F, 1]' diag(s) (U o [F, 1] B) for coefficients B, where o is the entrywise product.
+    # For factor rows F, sample weights s, coefficients B and one minus the entry weights U, a block adds
+    # [F, 1]' diag(s) (U o [F, 1] B), where o is the entrywise product.
 
     raw: FeatureRows
     coefficients: np.ndarray
@@ -367,9 +366,7 @@ _LEAST, _WIDE = 64, 1 << 20
 
 @dataclass(frozen=True)
 class _LandmarkPass:
-    """Adds the products of kernel values C of a block with its labels, or with C times the coefficients."""
-
-    # C has an additional column of ones, for the intercept.
+    """Adds the products of kernel values C of a block, and of ones, with labels or with C times coefficients."""
 
     raw: FeatureRows
     coefficients: Any
@@ -381,8 +378,8 @@ class _LandmarkPass:
         given = beside[0] if self.labels is None else self.labels[block]
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
-        # Coefficients are large if landmarks are close together, and float32 products then lose ten times as many
-        # digits as a Gram matrix of factor rows. This suffices to find steps, but not to measure residuals.
+        # If landmarks are close together, coefficients are large, and float32 products lose ten times as much as a
+        # Gram matrix of factor rows. Their precision suffices to find steps, but not to measure residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)
@@ -404,7 +401,7 @@ def landmark_products(
 ) -> np.ndarray:
     """Multiply kernel values at landmarks by the labels, or by their own products with coefficients, in one pass.
 
-    `Y` has shape (n, L). `coefficients` and their product have shape (r + 1, k).
+    The coefficients of r landmarks and an intercept have shape (r + 1, k), like the result.
     """
     own, stored = _given(Y)
 

@@ -33,7 +33,7 @@ def solutions(
 ) -> Iterator[tuple[Labels, Any, np.ndarray, np.ndarray | None, np.ndarray]]:
     """Solve (K + c I) a = y for the labels of each ridge of a group, with any representation of the samples.
 
-    `targets` has shape (n, L). Yield labels and their view, targets, means and coefficients.
+    Yield the labels with their view, targets, means and coefficients.
     """
     for labels, view in views:
         own = targets[:, labels]
@@ -69,7 +69,7 @@ class MomentSystem:
         slices = moments.slices()
         columns = np.concatenate([np.r_[slices[view]] for view in weights])
         scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-        rows = moments.gram[columns]  # Do not copy all rows, because most products are of labels with labels.
+        rows = moments.gram[columns]  # Copy only these rows, because most products are of labels with labels.
         if center:
             rows -= np.outer(moments.sums[columns], moments.sums / moments.n)
         return cls(moments, weights, center, columns, scale, rows, rows[:, columns] * scale[:, None] * scale)
@@ -136,11 +136,10 @@ def ridge(
     center: bool = True,
     sparse: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute ridge regression of L labels on the weighted sum of low-rank kernels: coefficients by view, and offset.
+    """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    `sparse` holds the products of sparse labels with the columns (L x d), which are overwritten, and label sums (L).
+    If the moments do not contain the labels, `sparse` holds their products with the columns (L x d) and their sums.
     """
-    # The moments do not contain sparse labels, so the caller passes the products of these labels.
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
     if sparse is None:
@@ -224,14 +223,14 @@ _PRODUCTS = 2000
 def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Complete targets so that regression of all rows on them equals regression with the weights `counts` of entries.
 
-    `targets` and `counts` have shape (n, L), and `weights` has shape (n,).
+    Missing entries have weight 0.
     """
     # Entry (i, l) has weight w_i m_il, where m_il is 0 if the entry is missing. At the minimum, the fitted values are
     # f = H t for the smoother H and the completed targets t = m o y + (1 - m) o f, where o is the entrywise product. So
     # missing entries equal the predictions of the regression, and known entries are kept. With D = diag(w), the system
-    # D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. H D^-1 is a good preconditioner, and
-    # the exact inverse if all m are 1. One factorization of all rows therefore serves all columns. H^-1 f is never
-    # formed, because directions are stored as stacked pairs (H q, q).
+    # D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. Because H D^-1 is a good
+    # preconditioner, one factorization of all rows serves all columns. Directions are stored as pairs (H q, q), so that
+    # H^-1 f is never formed.
     out, n = np.where(counts > 0, targets, 0.0), len(targets)
     columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
     if not columns.size:
@@ -303,7 +302,7 @@ def completed(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Impute missing or down-weighted targets with the predictions of the regression itself, and center the targets.
 
-    `targets` has shape (n, L) and `weights` has shape (n,). Return the targets and their means, which may be None.
+    Return the targets and their means, which are None if the targets are complete or not centered.
     """
     if data.complete:
         return targets, None
@@ -325,9 +324,9 @@ class PartialRidge:
     """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels."""
 
     total: Moments  # Weighted moments of factor rows and labels.
-    maps: Mapping[str, FeatureMap]  # Fitted feature map of each view.
+    maps: Mapping[str, FeatureMap]
     shares: Mapping[str, float]  # Kernel weight of each view.
-    ridge: float | np.ndarray  # Ridge, as one number or one value per label.
+    ridge: float | np.ndarray  # Ridge, with one value or one per label.
     center: bool  # Whether there is an intercept.
     coefficients: dict[str, np.ndarray]  # Coefficients (rank x L) of the factor rows of each view.
     offset: np.ndarray  # Offset (L) of the function, which includes the intercept.
@@ -386,7 +385,7 @@ class PartialRidge:
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))
             return cls.of(total, *given, frequency)
-        total = collect(maps)  # Use float64, because the passes of the following iteration do.
+        total = collect(maps)  # Use float64, like the passes of the following iteration.
         edges = np.cumsum([total.widths[view] for view in maps])[:-1]
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
 
@@ -415,15 +414,15 @@ class PartialRidge:
     def left_out(self, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Compute leave-one-out scores (s_i - h_i y_i) / (1 - h_i) of complete labels in one pass over the rows.
 
-        `Y` has shape (n, L). `weights` (n) is the weight of each row that its score omits.
+        The score of a row omits the weight of this row in `weights` (n).
         """
         # The leverage is h_i = |f_i R^-1|^2, where R'R = F'F + c I for the weighted (centered) factor rows F.
         #
         # Rifkin, Lippert 2007, section 3.
         total = self.total
         system = MomentSystem.of(total, self.shares, self.center)
-        # Compute the leverage by a triangular solve. It is accurate because R has only the square root of the condition
-        # number of F'F + c I, and because a sum of squares cannot cancel.
+        # Compute the leverage by a triangular solve, because the condition number of R is only the square root of that
+        # of F'F + c I, and a sum of squares cannot cancel.
         groups = label_groups(self.ridge, Y.shape[1])
         roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
         mean = system.mean if self.center else 0.0

@@ -1,6 +1,6 @@
 """Sums over blocks of rows, in the client process or on a cluster, with checkpoints of partial sums.
 
-Every result of a pass over the rows is such a sum, for example moments, or products of the rows with a few vectors.
+Every result of a pass over the rows is a sum over blocks, such as moments, or products of the rows with a few vectors.
 The rows are split into blocks, successive blocks form tasks, and successive tasks form segments. Their sizes depend
 only on the numbers of rows and columns. Because floating-point sums depend on their order, the order must not depend on
 the workers or on interruptions. The client process adds one block after the other. On a cluster, the tasks of a segment
@@ -65,8 +65,7 @@ def task_blocks(n: int, columns: int | None = None) -> int:
 
 def segment_tasks(tasks: int) -> int:
     """Return the number of tasks per segment."""
-    # Sums can be saved only between segments, so a pass has at least four segments if there are enough tasks. Larger
-    # segments save additions, because segments are added one after the other.
+    # Sums can be saved only between segments, so a pass has at least four segments if there are enough tasks.
     return max(1, min(_SEGMENT, tasks // _PARTS))
 
 
@@ -127,7 +126,7 @@ def _keep(save: Callable[..., None], total: RowSum, done: int, rows: int) -> Non
 
 
 def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:
-    """Add consecutive blocks to the sum `before`. The arrays `beside` start at the first row of these blocks."""
+    """Add consecutive blocks to the sum `before`. The arrays `beside` hold only the rows of these blocks."""
     total = before
     for block in blocks:
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
