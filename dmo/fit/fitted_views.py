@@ -203,7 +203,6 @@ class DualView:
 
 
 ViewOperator: TypeAlias = KernelProducts | DualView
-"""View that a method accesses by products with its kernel."""
 
 
 @dataclass

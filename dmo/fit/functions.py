@@ -218,7 +218,6 @@ class FactorExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the function for a model store."""
         arrays, meta = self.feature_map.to_arrays()
         stored = {f"map/{key}": value for key, value in arrays.items()}
         stored |= {"coefficients": self.coefficients, "offset": self.offset}
@@ -226,7 +225,6 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """Restore the function from the output of `to_arrays`."""
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -256,13 +254,11 @@ class LinearExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the function for a model store."""
         meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
         return {"coefficients": self.coefficients, "offset": self.offset}, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """Restore the function from the output of `to_arrays`."""
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 

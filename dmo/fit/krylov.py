@@ -335,7 +335,6 @@ class ShiftedRows:
         return replace(self, narrow=True) if dtype == np.float32 else self
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata that identify the shift."""
         return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
 
 
@@ -352,7 +351,6 @@ class SubspaceCoordinates:
         return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata that identify the subspace."""
         return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
 
 

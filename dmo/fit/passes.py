@@ -90,7 +90,6 @@ class FoldMoments:
         return FoldMoments([a + b for a, b in zip(self.folds, other.folds, strict=True)])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the arrays and JSON metadata for a store."""
         arrays: dict[str, np.ndarray] = {}
         metas = []
         for i, moments in enumerate(self.folds):
@@ -101,7 +100,6 @@ class FoldMoments:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> FoldMoments:
-        """Restore the moments from the output of `to_arrays`."""
         parts = [{key: arrays[f"{i}/{key}"] for key in ("sums", "gram")} for i in range(len(meta["folds"]))]
         return cls([Moments.from_arrays(part, own) for part, own in zip(parts, meta["folds"], strict=True)])
 

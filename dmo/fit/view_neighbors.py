@@ -110,12 +110,10 @@ class ViewDistances(KeepsRows):
         return best, np.take_along_axis(d, best[None], axis=2)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the distances for a model store."""
         arrays = {f"rows/{view}": rows(source) for view, source in self.sources.items()}
         return arrays, {"kernels": {view: kernel.to_dict() for view, kernel in self.kernels.items()}}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Restore the distances from the output of `to_arrays`."""
         kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
         return cls(kernels, {view: arrays[f"rows/{view}"] for view in kernels})

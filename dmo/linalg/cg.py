@@ -52,7 +52,7 @@ class NystromPreconditioner:
 
         def make() -> tuple[Any, np.ndarray]:
             basis, values = _approximated(A, A.columns, rank, random_state)
-            basis.futures()  # Compute the basis now, because otherwise every use rotates the factor again.
+            basis.futures()  # Compute the basis now, because otherwise every use repeats the rotation.
             return basis, values
 
         def kept() -> tuple[Any, np.ndarray]:
@@ -146,13 +146,13 @@ class BlockCG(LinearSolver):
 
     # Differences from the textbook algorithm:
     #
-    # 1. All columns share the directions P (n x k). One product serves every column, and a direction of one column may
-    #    resolve an eigenvalue that slows another column down. A Cholesky factor of P'(A + c I) P yields the step.
+    # 1. All columns share the directions P (n x k). One product serves every column, and an eigenvalue that slows one
+    #    column down may be resolved by another column. A Cholesky factor of P'(A + c I) P yields the step.
     # 2. P is orthonormalized at every step, and directions below 1e-8 are dropped. Dependent columns, such as equal
     #    labels, would make P'(A + c I) P singular, which breaks the textbook block algorithm.
-    # 3. The recursive residual is inaccurate. In float32, it can report 1e-6 while the true value is 4e-4 to 2e-3. It
-    #    is replaced by B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40
-    #    products, at claimed convergence, and after the last allowed product.
+    # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. It is replaced by
+    #    B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40 products, at
+    #    claimed convergence, and after the last allowed product.
     # 4. After a replacement, the search keeps its old directions, because conjugate directions converge faster. If the
     #    true residual exceeds 0.7 times its last value, floating-point errors have destroyed conjugacy, and the search
     #    restarts from the residuals. It stops without convergence at the third such failure in a row, or at the first
@@ -164,9 +164,8 @@ class BlockCG(LinearSolver):
     # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
     #    kernel, it means that the ridge is below the rounding errors of the entries.
     #
-    # Products use the precision of A. All columns are scaled to unit norm, so that small columns count equally. If the
-    # start already is the solution, there are no iterations, and verifying it costs one product. Inside the context
-    # `checkpoints`, an interrupted search resumes and a finished search is not repeated.
+    # Products use the precision of A. All columns are scaled to unit norm, so that small columns count equally. Inside
+    # the context `checkpoints`, an interrupted search resumes and a finished search is not repeated.
     #
     # Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
 
@@ -220,7 +219,6 @@ class BlockCG(LinearSolver):
         saved = [] if found is None else [found]
 
         def work() -> _Search:
-            # Look up the workers again, because the rows move when a worker is lost.
             home = None if there else home_of(self.A, size)
 
             def placed(array: Any) -> Any:
@@ -265,7 +263,7 @@ class BlockCG(LinearSolver):
 
         `saved` receives a copy of the state every 16 products, because workers may lose the state.
         """
-        # After this gain, the recursive residual deviates from the true residual.
+        # After a larger gain, the recursive residual deviates from the true residual.
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():

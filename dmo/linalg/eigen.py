@@ -47,8 +47,7 @@ def basis_columns(block: int, k: int) -> int:
 
 
 _PATIENCE = 12
-"""A generalized problem stops if this number of block steps has not halved the residual, because its maps are then not
-more accurate."""
+"""A generalized problem stops if this number of block steps does not halve the residual, which its maps then limit."""
 _INDEPENDENT = 1e-13
 """Basis vectors whose squared norm x'Cx is below this fraction of the largest one are excluded from a projection."""
 SHARE = 0.25
@@ -68,7 +67,7 @@ def block_krylov(
 
     The search starts from the columns of `start` (n x s).
     """
-    # The images of a block are its products with the maps.
+    # In the following, the images of a block are its products with the maps.
     #
     # 1. The basis V is orthonormal in the Euclidean product, even if the problem uses x'Cy. Because C may be singular
     #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. Instead, V'CV is whitened. Directions on which C
@@ -79,14 +78,14 @@ def block_krylov(
     #    n x k product per step and yields the true residual up to rounding errors in the images.
     # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
     #    vectors, the search would repeatedly find clustered eigenvalues.
-    # 5. An empty new block means that the basis is invariant. The remaining residual is a rounding error of the maps.
+    # 5. An empty new block means that the basis is invariant, and that only rounding errors remain in the residual.
     # 6. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
     #    coefficients of the size of these residuals, divided by the gap between eigenvalues. The errors of its images
-    #    may therefore be larger by the same factor, and blocks are cheap near convergence. Two measures keep the result
-    #    accurate. First, products of two blocks are computed from the images of the earlier block, which are more
-    #    exact. Second, the search checks the total error of all images with the coefficients that were used. If this
-    #    error exceeds the tolerance, as for clustered eigenvalues, the search restarts from the current Ritz vectors,
-    #    with images that are exact enough for any coefficients.
+    #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Two measures keep the
+    #    result accurate. First, products of two blocks are computed from the images of the earlier block, which are
+    #    more exact. Second, the search checks the total error of all images with the coefficients that were used. If
+    #    this error exceeds the tolerance, as for clustered eigenvalues, the search restarts from the current Ritz
+    #    vectors, with images that are exact enough for any coefficients.
     #
     # The search needs memory for two float64 bases of at most max(5 s, 60) + k columns, and for a third one if `inner`
     # is given.
@@ -143,14 +142,14 @@ def block_krylov(
 
 
 class Slack:
-    """Error bounds of block images. The allowed error is passed to `loosen` before each block."""
+    """Error bounds of block images. Before each block, the allowed error of its images is passed to `loosen`."""
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
         self._loosen, self._allowed, self._tight = loosen, allowed, tight
         self._errors = np.zeros(0)  # Error bound of every column of the basis.
 
     def before(self, width: int, residual: float) -> None:
-        """Announce a block of `width` columns that enters the Ritz vectors with about this residual."""
+        """Choose the allowed error of a block of `width` columns, given the residual of the Ritz vectors."""
         error = 0.0
         if self._loosen is not None:
             error = self._allowed if self._tight else self._allowed / max(residual, self._allowed)

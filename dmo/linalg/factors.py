@@ -15,7 +15,7 @@ from dmo.blocks import dense, double, row_blocks, scaled_rows, shifted, squared_
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
-# Number of rows per block, and number of leading rows in which columns are checked for variation first.
+# Number of rows per block, and number of leading rows that are checked first for constant columns.
 _STRIP, _FIRST = 512, 64
 _CANCELS = 1e4
 """If the squared mean of a sparse column exceeds its variance by this factor, centering X'X loses too many digits."""
@@ -26,8 +26,7 @@ class CenteredRows(Factor):
     """Rows of a linear kernel as a `Factor`, optionally centered by their column means and weighted."""
 
     # For dense rows, `X` holds the centered and weighted rows. Sparse rows are only weighted and keep their zeros, so
-    # every product subtracts the contribution of the mean. The resulting rounding error is proportional to the mean,
-    # like the rounding error of the entries themselves.
+    # every product subtracts the contribution of the mean. The rounding error is then proportional to the mean.
 
     X: Any  # Rows of shape (n, d).
     mean: np.ndarray | None  # Column means (d), or None if the rows are not centered.

@@ -47,7 +47,7 @@ def relative_error(R: np.ndarray, B: np.ndarray) -> float:
 
 def warn_of_error(what: str, ridge: float, error: float) -> None:
     """Issue an InaccurateSolve warning if the relative error exceeds 1e-6."""
-    if not error <= TOLERATED:  # This comparison also detects NaN.
+    if not error <= TOLERATED:  # NaN also causes a warning.
         warnings.warn(
             f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is "
             f"too small for the scale of the data; raise it or use float64 kernels",
@@ -57,13 +57,12 @@ def warn_of_error(what: str, ridge: float, error: float) -> None:
 
 
 LEAST = 1e-10
-"""Smallest reliable value of 1 - leverage. Below it, leave-one-out predictions depend only on rounding errors or on the
-ridge."""
+"""Smallest reliable value of 1 - leverage. Below it, rounding errors or the ridge determine leave-one-out predictions."""
 
 
 def warn_of_leverage(left: np.ndarray) -> None:
     """Issue an InaccurateSolve warning if rows are fitted so closely that 1 - leverage (`left`) almost vanishes."""
-    few = int(np.count_nonzero(~(left >= LEAST)))  # This comparison also detects NaN.
+    few = int(np.count_nonzero(~(left >= LEAST)))  # NaN also causes a warning.
     if few:
         warnings.warn(
             f"{few} of {len(left)} samples are fitted almost exactly (1 - leverage is as small as "
@@ -82,7 +81,7 @@ class Solution:
     iterations: int
     residuals: np.ndarray | None  # True relative residual of each column in float64, or None if unchecked.
     converged: bool  # Whether all residuals are at most the tolerance.
-    method: str  # Name of the method.
+    method: str
 
 
 def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
@@ -171,10 +170,9 @@ def cholesky_in_place(A: np.ndarray) -> int:
 class FactorSystem:
     """Solver for A = F F' by the coefficients W = (F'F + c I)^-1 F'B of a function of the rows of F (n x r)."""
 
-    # W is computed first to avoid cancellation. The product F W = A (A + c I)^-1 B is accurate to rounding errors, and
-    # the solution (B - F W) / c is accurate relative to its norm. F' times this solution equals W in exact arithmetic,
-    # but has an error of |F|^2 / c rounding errors. Call `loadings` for W (predictions of new rows) and `smooth` for
-    # F W.
+    # W is computed first to avoid cancellation. The smoothed values F W = A (A + c I)^-1 B are accurate to rounding
+    # errors, and the solution (B - F W) / c is accurate relative to its norm. F' times this solution equals W in exact
+    # arithmetic, but has an error of |F|^2 / c rounding errors. Call `loadings` for W and `smooth` for F W.
     #
     # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r >= n, with W = F'(F F' + c I)^-1 B.
     # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
@@ -187,7 +185,8 @@ class FactorSystem:
     #
     # If F is sparse by clusters, with k_s columns per cluster, F'F costs n k_s^2 and the products cost n k_s.
 
-    # Refinement stops below the first relative error of the fitted values, and does not start below the second.
+    # Refinement stops if the relative error of the fitted values is below the first value. It does not start below the
+    # second value.
     _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 
@@ -202,7 +201,7 @@ class FactorSystem:
         self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
         self.intercept = np.zeros(F.shape[0])
-        """Leverage of each row that is due to the intercept, because centering is equivalent to an intercept."""
+        """Leverage of each row that is due to the intercept, which centering implies."""
         if self._centered:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
@@ -370,7 +369,7 @@ class _Svd:
         return np.asarray(ridge / self.s / (self.s + ridge / self.s))
 
     def _whole(self, centered: bool) -> bool:
-        """Return whether the columns of F span all n dimensions, up to the mean direction if centered."""
+        """Return whether the columns of F span all dimensions, up to the mean direction if centered."""
         return self.U.shape[1] >= len(self.U) - centered
 
 
@@ -386,8 +385,7 @@ def _outer(F: Factor) -> np.ndarray:
 class Equilibrated:
     """Cholesky factor of a small positive definite matrix A (d x d) after scaling to a unit diagonal."""
 
-    # With a unit diagonal, the error of the factorization is relative to each row, so that users need not scale
-    # features of different units.
+    # With a unit diagonal, the error of the factorization is relative to each row, so users need not scale features.
 
     def __init__(self, A: np.ndarray):
         diagonal = A.diagonal()

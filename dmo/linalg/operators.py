@@ -1,4 +1,4 @@
-"""Symmetric n x n operators, which compute products, columns and diagonals of a matrix wherever its entries are stored.
+"""Symmetric n x n operators that compute products, columns and diagonals of a matrix wherever its entries are stored.
 
 `Dense` holds the matrix in the client process. `Tiles` stores, recomputes or streams its lower tiles. `LowRank` is the
 product F F' of a tall factor. `SumOperator`, `Scaled`, `Centered` and `Congruent` combine operators without forming a
@@ -20,16 +20,16 @@ from dmo.linalg.rows import WorkerRows, beside, inner, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
-_REAL = np.float32, np.float64  # Data types of operators.
-# Number of float64 entries per strip. For larger strips, malloc would request zeroed pages each time.
+_REAL = np.float32, np.float64
+# Number of float64 entries per strip, for which malloc reuses memory instead of requesting zeroed pages.
 _STRIP_ENTRIES = 1 << 21
 
 
 class Operator:
     """Symmetric n x n matrix given by its products."""
 
-    # `A @ B` multiplies by an n x k block B in the precision `A.dtype` and returns the data type of B. `A.product(B)`
-    # multiplies and sums in float64, which residuals need.
+    # `A @ B` multiplies by an n x k block B in the precision `A.dtype` and returns the data type of B. Residuals need
+    # `A.product(B)`, which multiplies and sums in float64.
 
     n: int
     dtype: np.dtype
@@ -116,7 +116,7 @@ class Operator:
         C : ndarray of shape (n, k)
             Coefficients of the m x n kernel between new and training rows, before scaling, centering or addition.
         offset : ndarray of shape (k,)
-            Offset that is added to the product of this kernel and C.
+            Offset of the function.
 
         Raises
         ------

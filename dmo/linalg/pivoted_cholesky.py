@@ -14,7 +14,7 @@ from dmo.kernels.loops import compiled
 from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
-_PROPOSALS = 100  # Number of proposals per round. Matrix products are then efficient, and most proposals are accepted.
+_PROPOSALS = 100  # Number of proposals per round, for which products are efficient and most proposals are accepted.
 _FLOOR = 1e-6  # Residuals below this fraction of the largest diagonal entry are rounding errors of float32 columns.
 
 
@@ -132,7 +132,7 @@ def rpcholesky(
 
 
 class _SoFar:
-    """Factor in client memory. It is transposed, so that a round writes and a product reads contiguous rows."""
+    """Factor in client memory, transposed so that rounds and products access contiguous rows."""
 
     def __init__(self, rank: int, n: int):
         self._shape, self._found = (rank, n), 0
@@ -152,11 +152,10 @@ class _SoFar:
             self._all = np.zeros(self._shape, np.float32 if chosen.dtype == np.float32 else np.float64)
         new = chosen.T - among.T @ self._all[: self._found]
         self._found, start = self._found + len(accepted), self._found
-        # Multiply by the inverse of the small triangle. A triangular solve would copy the rows to column order and
-        # back.
+        # Multiply by the inverse of the triangle, because a triangular solve would copy the rows to column order.
         inverse = _inverse_root(new[:, accepted], floor).astype(self._all.dtype)
         added = np.matmul(inverse, new.astype(self._all.dtype, copy=False), out=self._all[start : self._found])
-        # The precision of the columns suffices for these sums, because they have at most 100 terms.
+        # The sums have at most 100 squares, so the precision of the columns suffices.
         return np.asarray(np.einsum("ij,ij->j", added, added))
 
 
@@ -164,7 +163,7 @@ class _RowsSoFar:
     """Factor as rows on workers, which send only some rows and sums to the client."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []  # There is one block per round. The blocks are joined when they are multiplied.
+        self._blocks: list[Any] = []  # One block per round.
 
     @property
     def factor(self) -> Any:
@@ -196,7 +195,7 @@ def _squares(rows: np.ndarray) -> np.ndarray:
 def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
     """Invert the lower Cholesky factor of the residual matrix at the accepted pivots.
 
-    Jitter is added to its diagonal as long as rounding errors make the factorization fail.
+    The jitter on the diagonal is increased until the factorization succeeds.
     """
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
@@ -212,8 +211,8 @@ def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
 
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the positions of the proposals that sequential sampling keeps, but of at least one proposal."""
-    # A proposal is kept with the ratio of its current residual to the residual at the proposal as probability.
+    """Return the positions of the proposals that sequential sampling keeps."""
+    # The probability to keep a proposal is the ratio of its current residual to its residual when it was proposed.
     kept = np.flatnonzero(_sequentially(local, rng.random(len(proposal)) * proposal, floor))
     # Keep at least one pivot per round, so that the loop ends.
     return kept if len(kept) else np.array([np.argmax(proposal)])

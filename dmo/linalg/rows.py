@@ -42,7 +42,7 @@ class Home:
         return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
     def keep(self, what: Any) -> Any:
-        """Send an array to the workers, or call a function that creates rows there, once per object."""
+        """Send an array to the workers, or call a function that creates rows there, but only once per object."""
         if id(what) not in self._kept:
             self._kept[id(what)] = what, what() if callable(what) else self.send(np.asarray(what))
         return self._kept[id(what)][1]
@@ -339,7 +339,7 @@ def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndar
 
     The search receives a function that sends tall blocks to its location.
     """
-    # Checkpoints store arrays of the client, so that a search with checkpoints runs in the client.
+    # A search with checkpoints runs in the client, because checkpoints store arrays of the client.
     first = None if keeps_states() else home()
     if first is None:
         return search(np.asarray)

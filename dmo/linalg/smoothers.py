@@ -28,7 +28,7 @@ class Smoother:
     # they need no additional solve. Each block keeps two n x k arrays. Five blocks are kept if they need only a small
     # fraction of the free memory, otherwise one block.
 
-    solver: LinearSolver  # Solver of K + c I.
+    solver: LinearSolver
     ridge: float  # Ridge c > 0.
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
@@ -77,11 +77,10 @@ class Smoother:
 
     def _start(self, B: Any) -> Any:
         """Solve for the part of B in the span of the blocks with known solutions."""
-        # If at least half of every column remains, as for a block orthogonal to the earlier blocks, return None.
-        # Checking such a start costs a product, and zero is about as good.
+        # Return None if at least half of every column remains, because zero is then about as good a start and needs no
+        # product to check.
         rest, start = B, mapped(np.zeros_like, B)
-        # Project on one block after the other, starting with the last block, which is the most similar if blocks change
-        # slowly. The blocks of an eigenvalue search are orthogonal to each other.
+        # Start with the last block, which is the most similar block if blocks change slowly.
         for block, solution in reversed(self._known):
             block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
@@ -105,8 +104,7 @@ class Smoother:
 class LinearSmoother:
     """Smoother H B = F W of a linear kernel F F' (F: n x d) with the coefficients W = (F'F + c I)^-1 F'B."""
 
-    # B - c (K + c I)^-1 B and F'(K + c I)^-1 B would suffer from cancellation (see `FactorSystem`). The largest matrix
-    # has the size of the smaller side of F.
+    # B - c (K + c I)^-1 B and F'(K + c I)^-1 B would suffer from cancellation (see `FactorSystem`).
 
     iterative = False  # See `Smoother`.
 
@@ -140,7 +138,7 @@ def leave_one_out(
 
     `targets` and `residuals` have shape (n, k). `left` (n) is one minus the leverages h_i.
     """
-    # If only a fraction `part` of a row's weight is omitted, h_i is this fraction of the leverage of the whole row.
+    # If only a fraction `part` of a row's weight is omitted, h_i is this fraction of its leverage.
     #
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)

@@ -1,12 +1,12 @@
 """Solvers of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
 The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula. With `check`, they compute the
-residual of every solution. Otherwise, they check the first solution with a factor, and later ones from time to time, by
-sums of a few columns, which costs one narrow product. A solution of a float64 factor is then refined if its relative
-residual exceeds 1e-6. A warning is issued if refinement does not help.
+residual of every solution. Otherwise, they check the first solution and, from time to time, later solutions by sums of
+their columns, which costs one narrow product. A solution with a float64 factor is then refined if its relative residual
+exceeds 1e-6. A warning is issued if refinement does not help.
 
-`factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank operator. Otherwise, it
-uses Cholesky if the factor fits in memory and is faster (in float32 with refinement if that is faster still), or block
+`factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank operator. For
+other operators, it uses a Cholesky factor in float64 or float32 if the factor fits in memory and is faster than block
 conjugate gradients with a Nystrom preconditioner.
 """
 
@@ -219,9 +219,9 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
 
 
 _LEADING, _FEW = 128, 32
-"""Number of columns of the low-rank part that is subtracted before a float32 factorization. On views with 4000 samples
-and a ridge of 0.1, 1, 32 and 128 columns leave residuals of 1e-5, at most 2e-6 and 8e-7. The smaller number is used if
-solutions are refined in any case, or if refining them is cheap."""
+"""Number of columns of the low-rank part that is subtracted before a float32 factorization. On views with 4000 samples,
+1, 32 and 128 columns leave residuals of 1e-5, 2e-6 and 8e-7. The smaller number is used if solutions are refined in any
+case, or if refining them is cheap."""
 
 
 class MixedSolver(CholeskySolver):
@@ -234,8 +234,8 @@ class MixedSolver(CholeskySolver):
     #    the next eigenvalues are a hundredth of it. Therefore, a low-rank part F F' is subtracted from A, and the rest
     #    E + c I is factorized. For a Gaussian kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead
     #    of 3e-4, and 5e-13 instead of 5e-8 after one refinement.
-    # 2. E is computed in float64. It is rounded only after the subtraction, which leaves small entries. F F' is a
-    #    Nystrom approximation, so that E is positive semidefinite. Approximate eigenvectors could make E indefinite.
+    # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
+    #    Nystrom approximation, E is positive semidefinite. Approximate eigenvectors could make E indefinite.
     # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and
     #    F'S F is not symmetrized. Both must contain the same rounding errors, because otherwise the subtracted
     #    eigenvalues would multiply these errors.
@@ -268,14 +268,14 @@ class MixedSolver(CholeskySolver):
             yield where, strip
 
     def _correct(self) -> None:
-        """Compute the correction of solutions for the subtracted low-rank part."""
+        """Compute the correction that accounts for the subtracted low-rank part of A."""
         self._solved = self._single(self._lead)
         small = self._lead.T @ self._solved
         small.flat[:: len(small) + 1] += 1.0
         self._back = scipy.linalg.solve(small.T, self._solved.T, overwrite_a=True, check_finite=False).T
 
     def _single(self, B: np.ndarray) -> np.ndarray:
-        """Solve with the float32 factor, without the subtracted low-rank part."""
+        """Solve with the float32 factor, which does not include the subtracted low-rank part of A."""
         scale = np.linalg.norm(B, axis=0).clip(min=np.finfo(float).tiny)
         right = np.empty(B.shape, np.float32, order="F")
         np.divide(B[self._order], scale, out=right, casting="same_kind")
@@ -334,8 +334,7 @@ class MixedSolver(CholeskySolver):
 
 
 _LOOSE = 1e-3
-"""Relative residual of an inverse whose diagonal only determines label sets. It suffices because the thresholds of
-these sets are known to a tenth at best."""
+"""Relative residual of an inverse whose diagonal only determines the thresholds of label sets."""
 
 
 def _leading(A: Operator, rank: int) -> np.ndarray:
@@ -348,7 +347,7 @@ def _leading(A: Operator, rank: int) -> np.ndarray:
         return np.zeros((A.n, 0))
     image = (A @ basis).astype(np.float64)
     values, vectors = np.linalg.eigh(basis.T.astype(np.float64) @ image)
-    # Smaller values are negligible rounding errors of a float32 product.
+    # Smaller eigenvalues are negligible rounding errors of a float32 product.
     keep = values > 1e-5 * values.max(initial=0.0)
     return image @ (vectors[:, keep] / np.sqrt(values[keep]))
 
@@ -401,8 +400,7 @@ class WoodburySolver(_Direct):
     """Solver for A = F F' by the Woodbury formula (B - F (F'F + c I)^-1 F'B) / c."""
 
     # The solution is accurate relative to its norm, but F' times the solution has an error of |F|^2 / c rounding
-    # errors. Call `loadings` of the `system` to predict new rows, and `smooth` for smoothed values. `factor` is F, or
-    # None if the operator is not low-rank.
+    # errors. Call `loadings` of the `system` to predict new rows, and `smooth` for smoothed values.
 
     method = "woodbury"
 
@@ -416,7 +414,7 @@ class WoodburySolver(_Direct):
         return (B - self.system.smooth(B)) / self.ridge
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Return 0, because the system has already measured its error and warned."""
+        """Return 0, because the Woodbury system has already measured its error and warned."""
         return 0.0
 
     def inverse_diagonal(self) -> np.ndarray:
@@ -432,7 +430,7 @@ EXACT = 1e-8
 COEFFICIENTS = 1e-6
 """Relative residual of coefficients if products with the kernel are expensive. Values and scores have at most this
 error, in addition to the error of 4e-6 from eigenpairs with a tolerance of 1e-6. Two more digits would cost a fifth of
-the products: for 4000 samples and a ridge of 0.1, 15 products instead of 12."""
+all products."""
 SCORES = 1e-5
 """Relative residual of solves in a search that only compares held-out scores. The scores have at most this error."""
 
@@ -447,7 +445,7 @@ def factorize(
     columns: int | None = None,
     last: np.ndarray | None = None,
 ) -> LinearSolver:
-    """Create a reusable solver of (A + ridge I) X = B. The diagonal of the inverse is needed at the rows `last`."""
+    """Create a reusable solver of (A + ridge I) X = B, which can compute the diagonal of the inverse at rows `last`."""
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; pass a ridge above the rounding errors of the kernel")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
@@ -459,7 +457,7 @@ def factorize(
         asked = (columns or 0) + (0 if last is None else len(last))
         saved = 0.0
         if direct is not None and columns is not None:
-            # If the preconditioner costs as much as the factor, estimate with an eighth of its columns.
+            # If the preconditioner costs as much as the factor, estimate the saving with an eighth of its columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
@@ -523,7 +521,7 @@ def _spared(n: int, columns: int, refined: bool) -> float:
 
 
 def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
-    """Estimate the cost of a Cholesky factor minus the cost of a preconditioner, in products with `columns` columns."""
+    """Estimate how much more a Cholesky factor costs than a preconditioner, in products with `columns` columns."""
     # In the same precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products
     # with fewer than 32 columns take as long as with 32 columns, because memory bandwidth limits them. A float32 factor
     # takes half the time, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for its columns, their

@@ -46,7 +46,7 @@ class Factor(Protocol):
         Parameters
         ----------
         S : ndarray of shape (r, q)
-            Matrix on the right.
+            Matrix S.
 
         Returns
         -------
@@ -56,12 +56,12 @@ class Factor(Protocol):
         ...
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Compute the product F'B of the transposed matrix with a block B.
+        """Compute the product F'B with a block B.
 
         Parameters
         ----------
         B : ndarray of shape (n, q)
-            Block on the right.
+            Block B.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Factor(Protocol):
 def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
     """Compute F'G of two tall blocks, with products in their own precision and sums in float64.
 
-    `F` has shape (n, k) and `G` has shape (n, l). By default, `G` is `F`.
+    By default, `G` is `F`.
     """
     G = F if G is None else G
     if isinstance(F, WorkerRows):
@@ -140,9 +140,8 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
 
     `square` is the Gram matrix B'B, whose rounding errors are those of columns of unit length.
     """
-    # Project twice ("twice is enough"), and orthonormalize after each projection with the Cholesky factor of the Gram
-    # matrix. Both steps need only matrix products. If the columns are nearly dependent, use a rank-revealing QR
-    # factorization instead, which takes ten times as long.
+    # Project twice ("twice is enough"), and orthonormalize after each projection by the Cholesky factor of the Gram
+    # matrix. If the columns are nearly dependent, use a rank-revealing QR factorization, which takes ten times as long.
     #
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
@@ -337,7 +336,7 @@ class BlockRows:
         Parameters
         ----------
         M : ndarray of shape (r0, q)
-            Matrix on the right.
+            Matrix M.
 
         Returns
         -------
@@ -350,12 +349,12 @@ class BlockRows:
         return out
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Compute the product W'B of the transposed rows with a block B.
+        """Compute the product W'B with a block B.
 
         Parameters
         ----------
         B : ndarray or sparse matrix of shape (m, q)
-            Block on the right.
+            Block B.
 
         Returns
         -------
@@ -370,7 +369,7 @@ class BlockRows:
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
-        """Compute the product W'G of the transposed rows with other rows G of the same samples.
+        """Compute the product W'G with other rows G of the same samples.
 
         Parameters
         ----------
