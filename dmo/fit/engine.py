@@ -36,7 +36,7 @@ FOLDS = 4
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Resolve `approximation="auto"` by the problem size and log the reason. Other values are returned unchanged."""
+    """Choose an engine by the problem size if `approximation` is "auto", and log the reason."""
     if approximation == "auto" and is_pairwise(kernel):
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
@@ -58,7 +58,7 @@ def chooses_solver(approximation: Any) -> bool:
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose an engine by the problem size, and return the reason. It is empty if the engine was given."""
+    """Choose an engine by the problem size if `approximation` is "auto", and return the reason as well."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"

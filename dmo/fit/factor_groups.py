@@ -155,7 +155,7 @@ class _FactorRows:
             basis, spectrum, images = _rotated(rows)
             lengths = np.sqrt(spectrum + ridge)
             T, images = basis / lengths, images / lengths
-        else:  # With this ridge, a Cholesky factor suffices. It takes half the time of eigenvectors.
+        else:  # For this ridge, use a Cholesky factor, which takes half the time of eigenvectors.
             gram.flat[:: len(gram) + 1] += ridge
             T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
             times_triangle(rows, T, images)
@@ -204,7 +204,7 @@ class FactorGroups:
     def of_passive(cls, joint: Moments, own: Mapping[str, Moments], mass: float, center: bool) -> Self:
         """Compute pseudo-samples of groups with missing samples or sample weights of total `mass`."""
         # Let D_j hold the weights of group j, and M the weighted mean of all D_j. The eigenproblem is
-        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda. Its pseudo-samples are the rows of
+        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda. The pseudo-samples are the rows of
         # S_j = M^-1/2 D_j F_j after M^1/2 1 is projected out. The last group of `joint` holds the columns M^-1/2 D_j 1.
         pairs = {name: _spectrum(part.centered().gram if center else part.gram) for name, part in own.items()}
         means = {name: part.mean() for name, part in own.items()}

@@ -87,7 +87,7 @@ class KernelProducts:
 
 @dataclass
 class KernelView(KernelProducts):
-    """View with a kernel K and a ridge c. Its coefficients for a block B are the dual coefficients (K + c I)^-1 B."""
+    """View with a kernel K and a ridge c, whose coefficients are the dual coefficients (K + c I)^-1 B."""
 
     smoother: Smoother  # Smoother K (K + c I)^-1.
 
@@ -224,7 +224,7 @@ class WeightedView:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        # The inner view fits R f, so divide its values by R. It has no rows for samples of weight 0.
+        # The inner view fits R f for the samples of positive weight, so divide its values by R.
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out

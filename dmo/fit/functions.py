@@ -164,7 +164,7 @@ class KernelDistances:
         scale: float | None = None,
         views: Mapping[str, Rows] | None = None,
     ) -> KernelDistances:
-        """Create the distances from the kernels of fitted functions. Without `scale`, estimate the mean distance."""
+        """Create the distances from the kernels of fitted functions, with an estimated scale if `scale` is None."""
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
             raise UserError("distances of features need exact kernels of a distance; use such a base, or visual=0")

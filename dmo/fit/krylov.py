@@ -180,7 +180,7 @@ def subspaces(
         whole[:, r : r + last.shape[1]] = last
         before, r, edge = r, r + last.shape[1], before
         basis, recent = whole[:, :r], whole[:, edge:r]
-        # Multiply by an orthonormal basis, because otherwise the largest eigenvalue dominates the others.
+        # Multiply by an orthonormal basis, because otherwise the largest eigenvalue dominates all other eigenvalues.
         image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
         image -= n * np.outer(mean, mean @ last)
         column = recent.T @ image

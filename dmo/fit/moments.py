@@ -1,16 +1,15 @@
 """Moments: a small matrix that summarizes n samples for methods without graphs, collected in one pass.
 
-Let S be the matrix of all feature and label columns, with n rows. Its moments are n, the column sums S'1 and the Gram
+For the matrix S of all feature and label columns, with n rows, the moments are n, the column sums S'1 and the Gram
 matrix S'S. Moments of row blocks, folds and machines can be added. The moments of a training set are the moments of all
 samples minus the moments of the held-out fold.
 
-Matrix products use the precision of the block, mostly float32, because they are nearly all of the work. Their rounding
-error, relative to the product of two column lengths, is 5e-7 for sums of 4096 terms. It can reach 6e-6 if all terms are
-equal. Blocks are added
-in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for ridges of 1e-5.
-On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks, and its fixed shape
-makes the results bit-identical for any number of workers. The small matrix is centered last. Because centering it
-cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
+Matrix products use the precision of the block, mostly float32, because they are nearly all of the work. The rounding
+error of a float32 product is 5e-7 of the product of the two column lengths, or up to 6e-6 if all terms are equal.
+Blocks are added in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for
+ridges of 1e-5. On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks. The
+tree has a fixed shape, so that the results are bit-identical for any number of workers. The small matrix is centered
+last. Because centering it cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class Moments:
         roots : ndarray of shape (m_b,) or None, default=None
             Square roots of the row weights, by which the rows must already be multiplied. None means unit weights.
         skip : str or None, default=None
-            Name of a group whose products with itself are not needed. These products are 0 in the result.
+            Name of a group whose products with itself are not needed and are 0 in the result.
 
         Returns
         -------
@@ -436,7 +435,7 @@ def _add_dense(
         for (columns, part), (others, beside) in pairs[run::runs]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
-            # Without a type conversion, both operands stay the same array, which halves the work of BLAS.
+            # Avoid copies, because BLAS does half the work if both operands are the same array.
             left, right = part.astype(kind, copy=False), beside.astype(kind, copy=False)
             cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
             moments.gram[columns, others] += cell

@@ -377,7 +377,7 @@ class _LandmarkPass:
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # If landmarks are close together, coefficients are large, and float32 products lose ten times as much as a
-        # Gram matrix of factor rows. Their precision suffices to find steps, but not to measure residuals.
+        # Gram matrix of factor rows. Float32 then suffices to find steps, but not to measure residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)

@@ -120,7 +120,7 @@ class MomentView:
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Compute the ridge coefficients (d x k) from products B of the columns with targets, and overwrite B."""
-        # The coefficients are those of kernel ridge regression, by the push-through identity.
+        # By the push-through identity, kernel ridge regression has the same coefficients.
         for some in row_blocks(B.shape[1], _LABELS):
             right = B[self.used, some]
             found = self.scale[:, None] * positive_solve(self.gram, self.ridge, self.scale[:, None] * right)
@@ -421,8 +421,8 @@ class PartialRidge:
         # Rifkin, Lippert 2007, section 3.
         total = self.total
         system = MomentSystem.of(total, self.shares, self.center)
-        # Compute the leverage by a triangular solve, because the condition number of R is only the square root of that
-        # of F'F + c I, and a sum of squares cannot cancel.
+        # Compute the leverage by a triangular solve. R has only the square root of the condition number of F'F + c I,
+        # and a sum of squares cannot cancel.
         groups = label_groups(self.ridge, Y.shape[1])
         roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
         mean = system.mean if self.center else 0.0

@@ -1,7 +1,7 @@
 """Sums over blocks of rows, in the client process or on a cluster, with checkpoints of partial sums.
 
 Every result of a pass over the rows is a sum over blocks, such as moments, or products of the rows with a few vectors.
-The rows are split into blocks, successive blocks form tasks, and successive tasks form segments. Their sizes depend
+The rows are split into blocks, successive blocks form tasks, and successive tasks form segments. All sizes depend
 only on the numbers of rows and columns. Because floating-point sums depend on their order, the order must not depend on
 the workers or on interruptions. The client process adds one block after the other. On a cluster, the tasks of a segment
 are added by tree reduction, so that no worker sends or adds more than a few sums. The workers then add one segment
@@ -52,13 +52,13 @@ class RowSum(Protocol):
 
 S = TypeVar("S", bound=RowSum)
 AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
-"""Function that adds a block to the sum so far (or None), given the slice of its rows and their arrays.
-It returns the new sum and may overwrite the sum so far."""
+"""Function that returns the sum so far (or None) plus a block, given the slice of its rows and their arrays.
+The function may overwrite the sum so far."""
 
 
 def task_blocks(n: int, columns: int | None = None) -> int:
     """Return the number of blocks per task: small enough for about 16 tasks, but larger for very many rows."""
-    # For very many rows, a task takes about 0.1 s. This assumes 10 ns per number and 0.1 ns per product of two numbers.
+    # For very many rows, a task takes about 0.1 s, if a number takes 10 ns and a product of two numbers takes 0.1 ns.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 
@@ -85,9 +85,9 @@ def add_up(
     """
     # `name` names the stage in the progress display. `add` adds a block and is sent to each worker once. `beside` holds
     # arrays with n rows, or None. `restore` inverts the `to_arrays` of a sum. `configuration` returns a digest of all
-    # inputs. It is needed only inside the context `stores.checkpoints.checkpoints`, where partial sums are saved at
-    # most every 30 s, so that a killed run can resume. The client process needs memory for two sums, and each worker
-    # thread for a few sums and a block.
+    # inputs. This digest is needed only inside the context `stores.checkpoints.checkpoints`, where partial sums are
+    # saved at most every 30 s, so that a killed run can resume. The client process needs memory for two sums, and each
+    # worker thread for a few sums and a block.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)

@@ -94,7 +94,7 @@ def owned(source: Rows, view: str) -> Rows:
         return replace(source, source=owned(source.source, view))
     if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
-    if isinstance(source, DenseView | SparseView):  # These sources verify every block by a checksum.
+    if isinstance(source, DenseView | SparseView):  # Stores verify every block by a checksum.
         return source
     return VerifiedRows.of(source, view)
 

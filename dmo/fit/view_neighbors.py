@@ -18,7 +18,7 @@ from dmo.progress import stage
 
 QUERIES, _VOTERS = 512, 4096  # Number of rows and columns of a block of distances.
 DISTANCES = ("l1", "l2", "chi2")
-_ZERO = 1e-6  # Smaller distances, relative to the mean, are rounding errors of equal rows.
+_ZERO = 1e-6  # Below this fraction of the mean distance, distances are rounding errors of equal rows.
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:

@@ -150,13 +150,13 @@ class BlockCG(LinearSolver):
     #    column down may be resolved by another column. A Cholesky factor of P'(A + c I) P yields the step.
     # 2. P is orthonormalized at every step, and directions below 1e-8 are dropped. Dependent columns, such as equal
     #    labels, would make P'(A + c I) P singular, which breaks the textbook block algorithm.
-    # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. It is replaced by
-    #    B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40 products, at
-    #    claimed convergence, and after the last allowed product.
+    # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. The residual is
+    #    replaced by B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40
+    #    products, at claimed convergence, and after the last allowed product.
     # 4. After a replacement, the search keeps its old directions, because conjugate directions converge faster. If the
     #    true residual exceeds 0.7 times its last value, floating-point errors have destroyed conjugacy, and the search
-    #    restarts from the residuals. It stops without convergence at the third such failure in a row, or at the first
-    #    failure if the recursive residual had claimed progress.
+    #    restarts from the residuals. The search stops without convergence at the third of these failures in a row, or
+    #    at the first one if the recursive residual had claimed progress.
     # 5. Columns whose true residual has converged leave the block and are not updated again. Later steps would only
     #    add rounding errors to them, and their vanishing directions would be dependent.
     # 6. The preconditioner approximates A alone. The ridge is added to its eigenvalues when it is applied, so that

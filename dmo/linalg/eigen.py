@@ -74,8 +74,8 @@ def block_krylov(
     #    almost vanishes are excluded from the projection, but later blocks can contain them again.
     # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
     #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
-    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. This costs one
-    #    n x k product per step and yields the true residual up to rounding errors in the images.
+    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. They
+    #    cost one n x k product per step and equal the true residuals up to rounding errors in the images.
     # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
     #    vectors, the search would repeatedly find clustered eigenvalues.
     # 5. An empty new block means that the basis is invariant, and that only rounding errors remain in the residual.
@@ -108,7 +108,7 @@ def block_krylov(
             advance(1)
             values, vectors = basis.ritz()
             # Residuals are relative to the norm of M, for which the largest |theta| is a lower bound. Keep the largest
-            # value so far, because a restart may lose the other end of the spectrum.
+            # |theta| so far, because a restart may lose the other end of the spectrum.
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])

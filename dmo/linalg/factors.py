@@ -1,6 +1,6 @@
 """Tall factors F of operators A = F F', with the products that a Woodbury solve needs.
 
-The rows of a linear kernel are such a factor. They are centered without forming an n x n matrix.
+The rows of a linear kernel are also a factor, which is centered without forming an n x n matrix.
 """
 
 from __future__ import annotations

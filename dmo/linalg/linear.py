@@ -57,7 +57,7 @@ def warn_of_error(what: str, ridge: float, error: float) -> None:
 
 
 LEAST = 1e-10
-"""Smallest reliable value of 1 - leverage. Below it, rounding errors or the ridge determine leave-one-out predictions."""
+"""Smallest reliable value of 1 - leverage. For smaller values, rounding errors dominate leave-one-out predictions."""
 
 
 def warn_of_leverage(left: np.ndarray) -> None:
@@ -139,8 +139,7 @@ _STRIP = 4096
 _WHOLE = 12288  # Up to this size, the factorization of LAPACK uses several threads and is the fastest.
 _BLOCK = 2048  # Number of columns per block of a larger matrix.
 _ROUNDING = 16 * np.finfo(float).eps
-"""In a matrix with unit diagonal, pivots up to this size are rounding errors. Their sign depends on the summation order
-of BLAS."""
+"""In a matrix with unit diagonal, pivots up to this size are rounding errors, whose sign depends on BLAS."""
 log = logging.getLogger("dmo")
 
 
@@ -176,17 +175,17 @@ class FactorSystem:
     #
     # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r >= n, with W = F'(F F' + c I)^-1 B.
     # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
-    # 3. W is refined with the residual F'(B - F W) - c W. It is computed from F, because F'F has a squared condition
-    #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of
-    #    the columns with random signs are checked first. If they are accurate to rounding errors, W is not refined.
-    # 4. If the error remains above 1e-9, a singular value decomposition of F is used instead. It squares nothing, needs
-    #    n x min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of F. A smaller
-    #    ridge raises an error if some directions of F are rounding errors.
+    # 3. W is refined with the residual F'(B - F W) - c W, which is computed from F because F'F has a squared condition
+    #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of the
+    #    columns with random signs are checked first. If they are accurate to rounding errors, W is not refined.
+    # 4. If the error remains above 1e-9, W is computed from a singular value decomposition of F. This needs n x
+    #    min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of F. A smaller ridge
+    #    raises an error if some directions of F are rounding errors.
     #
     # If F is sparse by clusters, with k_s columns per cluster, F'F costs n k_s^2 and the products cost n k_s.
 
-    # Refinement stops if the relative error of the fitted values is below the first value. It does not start below the
-    # second value.
+    # Refinement stops if the relative error of the fitted values is below the first value, and does not start if it is
+    # below the second value.
     _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 

@@ -54,7 +54,7 @@ def rpcholesky(
 ) -> PivotedCholesky:
     """Factorize a positive semidefinite matrix by randomly pivoted Cholesky with block proposals.
 
-    Each round proposes up to 100 pivots with probability proportional to the diagonal of the residual. It accepts the
+    Each round proposes up to 100 pivots with probability proportional to the diagonal of the residual, and accepts the
     pivots that the sequential algorithm would accept. The factor needs n x rank numbers in the precision of the
     columns.
 

@@ -191,7 +191,7 @@ class CholeskySolver(_Direct):
         return np.asarray(X[self._places])
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute the diagonal (n) of (A + c I)^-1. This needs the memory of a second factor."""
+        """Compute the diagonal (n) of (A + c I)^-1, which needs the memory of a second factor."""
         return np.asarray(_inverse_diagonal(self._factor)[self._places])
 
     def last_diagonal(self) -> np.ndarray:
@@ -237,8 +237,8 @@ class MixedSolver(CholeskySolver):
     # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
     #    Nystrom approximation, E is positive semidefinite. Approximate eigenvectors could make E indefinite.
     # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and
-    #    F'S F is not symmetrized. Both must contain the same rounding errors, because otherwise the subtracted
-    #    eigenvalues would multiply these errors.
+    #    F'S F is not symmetrized. These two products must contain the same rounding errors, because the subtracted
+    #    eigenvalues would multiply different errors.
     # 4. If rounding errors make the factor useless (a ridge below about 1e-7 of the largest eigenvalue), a float64
     #    factor replaces it.
     #
@@ -339,8 +339,8 @@ _LOOSE = 1e-3
 
 def _leading(A: Operator, rank: int) -> np.ndarray:
     """Compute F (n x r, float64) such that A - F F' is small and positive semidefinite, or no columns if impossible."""
-    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. It costs one more product, and its residual is a third
-    # of the residual of the pivot columns alone.
+    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. Compared with the pivot columns alone, this matrix
+    # costs one more product and has a third of the residual.
     try:
         basis = NystromPreconditioner.of(A, min(rank, A.n // 32), 0).basis
     except np.linalg.LinAlgError:

@@ -46,7 +46,7 @@ class Factor(Protocol):
         Parameters
         ----------
         S : ndarray of shape (r, q)
-            Matrix S.
+            Matrix by which F is multiplied.
 
         Returns
         -------
@@ -61,7 +61,7 @@ class Factor(Protocol):
         Parameters
         ----------
         B : ndarray of shape (n, q)
-            Block B.
+            Block by which the transpose is multiplied.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class BlockRows:
         Parameters
         ----------
         M : ndarray of shape (r0, q)
-            Matrix M.
+            Matrix by which the rows are multiplied.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class BlockRows:
         Parameters
         ----------
         B : ndarray or sparse matrix of shape (m, q)
-            Block B.
+            Block by which the transpose is multiplied.
 
         Returns
         -------
@@ -369,12 +369,12 @@ class BlockRows:
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
-        """Compute the product W'G with other rows G of the same samples.
+        """Compute the product W'G with other rows G.
 
         Parameters
         ----------
         other : BlockRows or ndarray of shape (m, r1)
-            Other rows G.
+            Rows G of the same samples.
 
         Returns
         -------

@@ -210,7 +210,7 @@ class Tiles(Operator):
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._threads = -1  # No tiles are distributed yet.
+        self._threads = -1  # -1 means that no tiles are distributed yet.
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
@@ -231,7 +231,7 @@ class Tiles(Operator):
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
         if self.client is not None:
-            product_tasks(self.n, self.source.block, threads)  # This call raises an error for too many tasks.
+            product_tasks(self.n, self.source.block, threads)  # Raises an error for too many tasks.
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
@@ -252,7 +252,7 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        # Other operators may have created tiles since this operator was created, whose own tiles do not exist yet.
+        # Measure again, because other operators may have created tiles since this operator was created.
         if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
