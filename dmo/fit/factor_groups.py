@@ -100,7 +100,7 @@ class FactorView:
         return {self.name: FactorExpansion.of(self.name, self.feature_map, coefficients, offset)}
 
     def left_out(self, B: np.ndarray, coefficients: np.ndarray, where: Any = None, part: Any = None) -> np.ndarray:
-        """Return fitted values instead, because pseudo-samples have no leave-one-out values."""
+        """Return fitted values, because pseudo-samples have no leave-one-out values."""
         return self.smoother(B)
 
 
@@ -179,7 +179,7 @@ class FactorGroups:
 
     @classmethod
     def of_pass(cls, done: LowRankPass, center: bool) -> Self:
-        """Compute pseudo-samples from all moments of a pass, and pseudo-samples without each fold."""
+        """Compute the pseudo-samples of a pass, and the pseudo-samples of this pass without each fold."""
         folds = ((cls.of_moments(done.total - part, center), part.of_scores) for part in done.folds)
         found = cls.of_moments(done.total, center)
         return replace(found, maps=done.maps, folds=folds if len(done.folds) > 1 else ())
@@ -285,7 +285,7 @@ class FactorGroups:
 
     @property
     def columns(self) -> int:
-        """Total number of columns of all groups, of which each counts at most its number of samples."""
+        """Total number of columns of all groups, or of samples for groups with more columns than samples."""
         return sum(min(group.rows.shape) for group in self.groups.values())
 
     @property
@@ -360,7 +360,7 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute right singular vectors V, squared singular values, and `rows` times V, without rounding errors."""
+    """Compute right singular vectors V, their squared singular values above rounding errors, and `rows` @ V."""
     # Eigenvectors of the Gram matrix take less than half the time of singular vectors. If there are more columns than
     # rows, use singular vectors, because V would lose its orthogonality at small singular values.
     if rows.shape[0] < rows.shape[1]:

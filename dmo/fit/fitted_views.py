@@ -392,8 +392,8 @@ class Groups:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
-            # Eigenpairs need float64. If solutions may be inexact, a float32 factor costs half as much as a float64
-            # one.
+            # Eigenpairs are computed in float64. If solutions may be inexact, a float32 factor costs half as much as a
+            # float64 one.
             price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
             if price < taken and 32.0 * n * n <= own.room:
                 pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))

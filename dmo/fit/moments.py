@@ -140,7 +140,7 @@ class Moments:
     def absorb(
         self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None, skip: str | None = None
     ) -> Moments:
-        """Add a block to these moments in place and return the sum. Do not use the original afterwards.
+        """Add a block to these moments in place and return the sum. The original moments become invalid.
 
         With thousands of columns, creating and adding a second matrix takes as long as computing it.
 
@@ -388,7 +388,7 @@ class ScoreSums:
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
-    """Group the labels by the value of a parameter, given as one number or as an array with one value per label."""
+    """Group the labels that have the same value of a parameter, given as one number or one value per label."""
     if not isinstance(values, np.ndarray):
         return [(values, slice(None))]
     if values.shape != (n_labels,):
@@ -475,7 +475,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
+                part = part.astype(np.float32, copy=False)  # Convert labels, which are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)

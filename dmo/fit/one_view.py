@@ -47,7 +47,7 @@ def relation_features(
 ) -> RelationFeatures:
     """Return features of an array of rows: the rows themselves, low-rank factor rows, or similarities to samples.
 
-    The samples to which similarities refer have positive weight.
+    Similarities are computed only to samples with positive weight.
     """
     # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
     similarity = parse_relation(kernel)
@@ -128,7 +128,7 @@ class ViewColumns:
     row_map: RowMap
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
-    ]  # Turns coefficients (r x k) and an offset (k) into a function.
+    ]  # Function that returns an expansion for coefficients (r x k) and an offset (k).
     trace: float | None = None  # Trace of the linear kernel, if the columns do not span all directions.
 
 

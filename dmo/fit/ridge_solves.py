@@ -59,8 +59,8 @@ class MomentSystem:
     weights: Mapping[str, float]  # Kernel weight of each view.
     center: bool
     columns: np.ndarray  # Indices of the d columns of these views in the moments.
-    scale: np.ndarray  # Square root of the kernel weight of each of these columns.
-    rows: np.ndarray  # Products of these columns with all m columns of the moments.
+    scale: np.ndarray  # Square root of the kernel weight of each column.
+    rows: np.ndarray  # Products of the d columns with all m columns of the moments.
     gram: np.ndarray  # Gram matrix F'F of the stacked factor rows F of all views, scaled by the weights.
 
     @classmethod
@@ -111,7 +111,7 @@ class MomentSystem:
 
 @dataclass(frozen=True)
 class MomentView:
-    """Columns of moments with a ridge. Targets are given by their products with the (centered) columns."""
+    """Columns of moments with a ridge, which need only the products of targets with the (centered) columns."""
 
     gram: np.ndarray
     scale: np.ndarray
@@ -138,7 +138,7 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    If the moments do not contain the labels, `sparse` holds their products with the columns (L x d) and their sums.
+    If the moments do not contain the labels, `sparse` holds their products with the columns (overwritten) and their sums.
     """
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)

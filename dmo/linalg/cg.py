@@ -162,7 +162,7 @@ class BlockCG(LinearSolver):
     # 6. The preconditioner approximates A alone. The ridge is added to its eigenvalues when it is applied, so that
     #    one preconditioner serves a whole regularization path.
     # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
-    #    kernel, it means that the ridge is below the rounding errors of the entries.
+    #    kernel, this curvature means that the ridge is below the rounding errors of the entries.
     #
     # Products use the precision of A. All columns are scaled to unit norm, so that small columns count equally. Inside
     # the context `checkpoints`, an interrupted search resumes and a finished search is not repeated.

@@ -47,7 +47,7 @@ def basis_columns(block: int, k: int) -> int:
 
 
 _PATIENCE = 12
-"""A generalized problem stops if this number of block steps does not halve the residual, which its maps then limit."""
+"""A generalized problem stops after this number of block steps that do not halve the residual."""
 _INDEPENDENT = 1e-13
 """Basis vectors whose squared norm x'Cx is below this fraction of the largest one are excluded from a projection."""
 SHARE = 0.25
@@ -70,7 +70,7 @@ def block_krylov(
     # In the following, the images of a block are its products with the maps.
     #
     # 1. The basis V is orthonormal in the Euclidean product, even if the problem uses x'Cy. Because C may be singular
-    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. Instead, V'CV is whitened. Directions on which C
+    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. The search whitens V'CV instead. Directions on which C
     #    almost vanishes are excluded from the projection, but later blocks can contain them again.
     # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
     #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
@@ -81,11 +81,11 @@ def block_krylov(
     # 5. An empty new block means that the basis is invariant, and that only rounding errors remain in the residual.
     # 6. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
     #    coefficients of the size of these residuals, divided by the gap between eigenvalues. The errors of its images
-    #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Two measures keep the
-    #    result accurate. First, products of two blocks are computed from the images of the earlier block, which are
-    #    more exact. Second, the search checks the total error of all images with the coefficients that were used. If
-    #    this error exceeds the tolerance, as for clustered eigenvalues, the search restarts from the current Ritz
-    #    vectors, with images that are exact enough for any coefficients.
+    #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Products of two blocks
+    #    are computed from the images of the earlier block, which are more exact. The search also checks the total error
+    #    of all images with the coefficients that were used. If this error exceeds the tolerance, as for clustered
+    #    eigenvalues, the search restarts from the current Ritz vectors, with images that are exact enough for any
+    #    coefficients.
     #
     # The search needs memory for two float64 bases of at most max(5 s, 60) + k columns, and for a third one if `inner`
     # is given.
@@ -210,8 +210,8 @@ class Basis:
 
     def restarted(self, vectors: np.ndarray) -> Basis:
         """Reduce the basis to orthonormalized combinations of its columns."""
-        # The vectors are orthonormal only in x'Cy. Because the same combinations apply to the stored images, no map is
-        # applied again.
+        # The combinations are orthonormal only in x'Cy. The stored images are combined in the same way, so that no map
+        # is applied again.
         change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
         V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))

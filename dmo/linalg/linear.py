@@ -108,7 +108,7 @@ class LinearSolver:
         if isinstance(B, WorkerRows):
             if self.method == "cg":
                 return self._solve(B, x0, check, self.tol if tol is None else tol)
-            found = self.solve(np.asarray(B), None, check, tol)  # A factor in client memory needs the rows there.
+            found = self.solve(np.asarray(B), None, check, tol)  # The factor is in client memory, so fetch the rows.
             sent: Any = B.home.send(found.value)
             return replace(found, value=sent)
         block = _block("the right-hand side", B, self.A.n)
@@ -177,7 +177,7 @@ class FactorSystem:
     # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
     # 3. W is refined with the residual F'(B - F W) - c W, which is computed from F because F'F has a squared condition
     #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of the
-    #    columns with random signs are checked first. If they are accurate to rounding errors, W is not refined.
+    #    columns with random signs are checked first. W is not refined if these sums are accurate to rounding errors.
     # 4. If the error remains above 1e-9, W is computed from a singular value decomposition of F. This needs n x
     #    min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of F. A smaller ridge
     #    raises an error if some directions of F are rounding errors.
@@ -332,7 +332,7 @@ class _Svd:
 
     @classmethod
     def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
-        """Decompose F. By construction, `empty` directions are missing and may be rounding errors for any ridge."""
+        """Compute the decomposition of F. By construction, `empty` directions are missing and may be rounding errors for any ridge."""
         U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
         noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
         keep = s > noise
@@ -394,7 +394,7 @@ class Equilibrated:
         A *= self._scale[:, None]
         A *= self._scale
         self._norm = float(np.abs(A).sum(axis=0).max())
-        self._factor = A.T  # LAPACK uses column order, and the matrix is symmetric.
+        self._factor = A.T  # Use the column order of LAPACK, because the matrix is symmetric.
         info = cholesky_in_place(self._factor)
         rounding = self._factor.diagonal() ** 2 <= _ROUNDING
         if info == 0 and rounding.any():

@@ -25,7 +25,7 @@ class Smoother:
 
     # Conjugate gradients start from known solutions. Because solutions are linear in B, the solutions of the last
     # blocks determine the solution of every combination of their columns. Eigenvectors are such combinations, so that
-    # they need no additional solve. Each block keeps two n x k arrays. Five blocks are kept if they need only a small
+    # they need no additional solve. Each block needs two n x k arrays. Five blocks are kept if they need only a small
     # fraction of the free memory, otherwise one block.
 
     solver: LinearSolver
@@ -106,7 +106,7 @@ class LinearSmoother:
 
     # B - c (K + c I)^-1 B and F'(K + c I)^-1 B would suffer from cancellation (see `FactorSystem`).
 
-    iterative = False  # See `Smoother`.
+    iterative = False  # `Smoother` describes this attribute.
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F

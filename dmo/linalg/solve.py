@@ -1,11 +1,11 @@
 """Solvers of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
-The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula. With `check`, they compute the
-residual of every solution. Otherwise, they check the first solution and, from time to time, later solutions by sums of
-their columns, which costs one narrow product. A solution with a float64 factor is then refined if its relative residual
-exceeds 1e-6. A warning is issued if refinement does not help.
+The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula. With `check`, a direct solver
+computes the residual of every solution. Without `check`, it checks the first solution and, from time to time, later
+solutions by sums of their columns, which costs one narrow product. A solution with a float64 factor is then refined if
+its relative residual exceeds 1e-6. A warning is issued if refinement does not help.
 
-`factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank operator. For
+`factorize` chooses the method and returns a reusable solver. For low-rank operators, it uses the Woodbury formula. For
 other operators, it uses a Cholesky factor in float64 or float32 if the factor fits in memory and is faster than block
 conjugate gradients with a Nystrom preconditioner.
 """
@@ -142,7 +142,7 @@ class CholeskySolver(_Direct):
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
         order = np.argsort(self._is_last, kind="stable")
-        self._order: Any = order if self.last.size else slice(None)  # Rows in the order of the factor.
+        self._order: Any = order if self.last.size else slice(None)  # Row indices in the order of the factor.
         self._places: Any = np.argsort(order) if self.last.size else slice(None)  # Position of each row in this order.
         self._factor = self._first_factor()
 
@@ -219,9 +219,9 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
 
 
 _LEADING, _FEW = 128, 32
-"""Number of columns of the low-rank part that is subtracted before a float32 factorization. On views with 4000 samples,
-1, 32 and 128 columns leave residuals of 1e-5, 2e-6 and 8e-7. The smaller number is used if solutions are refined in any
-case, or if refining them is cheap."""
+"""Number of columns of the low-rank part that is subtracted before a float32 factorization. For 4000 samples,
+subtracting 1, 32 or 128 columns leaves residuals of 1e-5, 2e-6 or 8e-7. The smaller number is used if solutions are
+refined in any case, or if refining them is cheap."""
 
 
 class MixedSolver(CholeskySolver):
@@ -524,8 +524,8 @@ def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
     """Estimate how much more a Cholesky factor costs than a preconditioner, in products with `columns` columns."""
     # In the same precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products
     # with fewer than 32 columns take as long as with 32 columns, because memory bandwidth limits them. A float32 factor
-    # takes half the time, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for its columns, their
-    # basis in float64, and a small eigenproblem.
+    # takes half the time of a float64 factor, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for
+    # its columns, their basis in float64, and a small eigenproblem.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (

@@ -86,7 +86,7 @@ class Factor(Protocol):
         Parameters
         ----------
         where : slice
-            Range of the rows.
+            Range of the rows that are returned.
 
         Returns
         -------
@@ -177,7 +177,7 @@ _DEPENDENT = 1e-5
 _ROUNDING = 1e-12
 """Tolerated deviation from orthonormal columns, at which conjugate gradients lose no significant digits."""
 _RELIABLE = 1e3
-"""Safety factor on the length of dropped directions. If all columns are longer than this, no direction is dropped."""
+"""If all columns exceed the length at which directions are dropped by this factor, no direction is dropped."""
 
 
 def _outside(B: Any, against: Any) -> Any:
@@ -188,7 +188,7 @@ def _outside(B: Any, against: Any) -> Any:
 def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> tuple[Any, float]:
     """Orthonormalize B by the Cholesky factor of its Gram matrix `square`, and return the remaining deviation.
 
-    The basis is None if a column outside the earlier columns is shorter than `least` or `dependent` times its length.
+    The basis is None if the part of a column outside the span of the earlier columns is too short.
     """
     if B.shape[1] > B.shape[0]:
         return None, np.inf
@@ -196,7 +196,7 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
         return None, np.inf
-    try:  # Columns of unit length make the factorization independent of their scale.
+    try:  # Normalize the columns, so that the result does not depend on their lengths.
         root = np.linalg.cholesky(square / lengths / lengths[:, None])
     except np.linalg.LinAlgError:
         return None, np.inf

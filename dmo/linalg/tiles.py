@@ -94,7 +94,7 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
         )
     groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
     touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
-    # The result of a part's own group needs no task, but the last sum needs one.
+    # A row part needs no task for the result of its own group, but one for the last sum.
     tasks = len(groups) + int(touched.sum())
     for level in touched.tolist():
         while level > FAN_IN:
