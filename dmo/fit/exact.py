@@ -110,8 +110,8 @@ class FittedKernel:
     """Kernel with fitted parameters, and its n x n operator over the training rows."""
 
     kernel: MultiKernel  # Fitted kernel of one or several views.
-    operator: Operator  # Kernel matrix of the training rows.
-    dtype: np.dtype  # Precision of the kernel entries.
+    operator: Operator
+    dtype: np.dtype
     key: Any = None  # Cache key of the kernel and its inputs, or None if the kernel is not cached.
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:

@@ -83,7 +83,7 @@ class FactorView:
     T: np.ndarray  # T T' = (F'F + c I)^-1, restricted to directions that exceed rounding errors.
     mean: np.ndarray | None  # Column means of shape (d,), or None if the rows are not centered.
     smoother: FactorSmoother
-    n: int  # Number of samples or pseudo-samples.
+    n: int
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Compute coefficients (d x k) of the factor rows for a block B (n x k)."""
@@ -109,7 +109,7 @@ class FactorProducts:
     """Mean of the low-rank kernels of several views, for methods that multiply by an n x n kernel."""
 
     maps: Mapping[str, FeatureMap]
-    sources: Mapping[str, Rows]  # Training rows of shape (n, d) of each view.
+    sources: Mapping[str, Rows]
     operator: Operator
 
     @classmethod
@@ -173,7 +173,7 @@ class FactorGroups:
     """Views and labels of the low-rank engine as factor rows of samples or pseudo-samples, for any ridge."""
 
     groups: Mapping[str, _FactorRows]
-    center: bool  # Whether the rows are centered.
+    center: bool
     maps: Mapping[str, FeatureMap] = field(default_factory=dict)
     folds: Iterable[Fold] = ()
 

@@ -46,9 +46,9 @@ _RUN = 128  # Number of columns per solve, which limits the memory of a worker t
 class KernelProducts:
     """View that a method accesses by products with its kernel. The exact engine chooses the storage of the kernel."""
 
-    name: str  # Name of the function of new rows.
-    built: FittedKernel  # Fitted kernel before centering.
-    sources: Mapping[str, Rows]  # Training rows of shape (n, d) of each view.
+    name: str
+    built: FittedKernel
+    sources: Mapping[str, Rows]
     operator: Operator  # Kernel operator, which is centered if requested.
 
     @classmethod
@@ -89,7 +89,7 @@ class KernelProducts:
 class KernelView(KernelProducts):
     """View with a kernel K and a ridge c, whose coefficients are the dual coefficients (K + c I)^-1 B."""
 
-    smoother: Smoother  # Smoother K (K + c I)^-1.
+    smoother: Smoother
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Compute the dual coefficients (K + c I)^-1 B for a block B (n x k)."""
@@ -175,7 +175,7 @@ class DualView:
     """View with linear kernels that is solved by n x n products with its rows and predicts by a linear function."""
 
     kernel: MultiKernel
-    sources: Mapping[str, Rows]  # Training rows of shape (n, d) of each view.
+    sources: Mapping[str, Rows]
     operator: RowGram  # Operator X X' of the rows, which are centered if requested.
 
     @classmethod
@@ -214,7 +214,7 @@ class WeightedView:
 
     # With R = diag(s)^1/2, this is the unweighted problem for R B on the rows R F, centered with the weights.
 
-    inner: KernelView | LinearView  # Fitted view of the weighted rows.
+    inner: KernelView | LinearView
     index: np.ndarray  # Indices of the m samples with positive weight.
     weights: np.ndarray  # Weights of the m samples.
     n: int  # Number of all samples.

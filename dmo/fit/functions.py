@@ -47,8 +47,8 @@ class KernelExpansion(KeepsRows):
     kernel: MultiKernel
     sources: Mapping[str, Rows]
     coefficients: np.ndarray  # Coefficients c_i (n x k).
-    offset: np.ndarray  # Constant (k) that is added to all values.
-    dtype: Any = np.float32  # Data type of the kernel values.
+    offset: np.ndarray
+    dtype: Any = np.float32
     # Prepared training rows, by the first row of their block.
     _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -198,9 +198,9 @@ class FactorExpansion:
     """Function f(x) = g(x) B + offset, where g(x) is the factor row of x from the feature map of a low-rank kernel."""
 
     view: str
-    feature_map: FeatureMap  # Fitted feature map g.
+    feature_map: FeatureMap
     coefficients: np.ndarray  # Coefficients B (r0 x k), which include the mixing matrix of the map.
-    offset: np.ndarray  # Constant (k) that is added to all values.
+    offset: np.ndarray
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
@@ -236,7 +236,7 @@ class LinearExpansion:
 
     view: str
     coefficients: np.ndarray  # Matrix W of shape (d, k).
-    offset: np.ndarray  # Constant (k) that is added to all values.
+    offset: np.ndarray
     normalize: str | None = None  # Norm by which each row is divided first, or None.
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:

@@ -225,7 +225,7 @@ class _KnownLabels:
             return None
         else:
             weighted = labels if weights is None else weights[:, None] * labels
-        rows = np.zeros(len(first.sums)) if center else first.sums  # The coordinates are centered.
+        rows = np.zeros(len(first.sums)) if center else first.sums  # Centered coordinates have sums of 0.
         return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
 
     def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:

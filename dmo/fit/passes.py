@@ -37,9 +37,9 @@ class FeatureRows:
 
     # The client process caches blocks for its next pass, up to `limit` bytes in total. `nbytes` is the current size.
 
-    views: Mapping[str, Rows]  # Rows (n x d) of each group.
+    views: Mapping[str, Rows]
     maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
-    limit: int = 0  # Maximum size of the cache in bytes.
+    limit: int = 0
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
     portable: bool = False  # Whether factor rows may be arrays of the library that `dmo.device` chooses.
     nbytes: int = field(default=0, init=False)

@@ -138,7 +138,7 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    If the moments do not contain the labels, `sparse` holds their products with the columns (overwritten) and their sums.
+    If the moments do not contain the labels, `sparse` holds their sums and (overwritten) products with the columns.
     """
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
@@ -323,11 +323,11 @@ def completed(
 class PartialRidge:
     """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels."""
 
-    total: Moments  # Weighted moments of factor rows and labels.
+    total: Moments
     maps: Mapping[str, FeatureMap]
     shares: Mapping[str, float]  # Kernel weight of each view.
     ridge: float | np.ndarray  # Ridge, with one value or one per label.
-    center: bool  # Whether there is an intercept.
+    center: bool
     coefficients: dict[str, np.ndarray]  # Coefficients (rank x L) of the factor rows of each view.
     offset: np.ndarray  # Offset (L) of the function, which includes the intercept.
     mean: np.ndarray  # Label means (L) of these rows, minus the label frequencies that scores exclude.

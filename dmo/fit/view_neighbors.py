@@ -52,7 +52,7 @@ class ViewDistances(KeepsRows):
     """Distances of new rows to n training rows in each view, divided by the mean distance of the training rows."""
 
     kernels: Mapping[str, Kernel]  # Fitted kernel exp(-d / mean d) of each view.
-    sources: Mapping[str, Rows]  # Training rows (n x d) of each view.
+    sources: Mapping[str, Rows]
 
     @classmethod
     def fit(cls, distances: Mapping[str, str], views: Mapping[str, Rows], random_state: Any) -> Self:

@@ -70,12 +70,12 @@ def block_krylov(
     # In the following, the images of a block are its products with the maps.
     #
     # 1. The basis V is orthonormal in the Euclidean product, even if the problem uses x'Cy. Because C may be singular
-    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. The search whitens V'CV instead. Directions on which C
-    #    almost vanishes are excluded from the projection, but later blocks can contain them again.
+    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. The search whitens V'CV instead. Directions on
+    #    which C almost vanishes are excluded from the projection, but later blocks can contain them again.
     # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
     #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
-    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. They
-    #    cost one n x k product per step and equal the true residuals up to rounding errors in the images.
+    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. They cost
+    #    one n x k product per step and equal the true residuals up to rounding errors in the images.
     # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
     #    vectors, the search would repeatedly find clustered eigenvalues.
     # 5. An empty new block means that the basis is invariant, and that only rounding errors remain in the residual.
@@ -146,7 +146,7 @@ class Slack:
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
         self._loosen, self._allowed, self._tight = loosen, allowed, tight
-        self._errors = np.zeros(0)  # Error bound of every column of the basis.
+        self._errors = np.zeros(0)
 
     def before(self, width: int, residual: float) -> None:
         """Choose the allowed error of a block of `width` columns, given the residual of the Ritz vectors."""

@@ -332,7 +332,7 @@ class _Svd:
 
     @classmethod
     def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
-        """Compute the decomposition of F. By construction, `empty` directions are missing and may be rounding errors for any ridge."""
+        """Compute the decomposition of F, in which `empty` directions may be rounding errors for any ridge."""
         U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
         noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
         keep = s > noise

@@ -163,7 +163,7 @@ class _RowsSoFar:
     """Factor as rows on workers, which send only some rows and sums to the client."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []  # One block per round.
+        self._blocks: list[Any] = []
 
     @property
     def factor(self) -> Any:

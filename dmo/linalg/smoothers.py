@@ -29,7 +29,7 @@ class Smoother:
     # fraction of the free memory, otherwise one block.
 
     solver: LinearSolver
-    ridge: float  # Ridge c > 0.
+    ridge: float
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
 
