@@ -267,8 +267,8 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
     # First subtract the projection on the two recent steps, whose products with the image are in `column`. Because of
-    # floating-point errors, a small component remains in the earlier steps. Subtract it from the orthonormal columns,
-    # repeatedly if it is large. Orthonormalizing all steps again would cost several times as much.
+    # floating-point errors, a small component remains in the earlier steps. Subtract this component from the
+    # orthonormal columns, repeatedly if it is large. Orthonormalizing all steps again would cost several times as much.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found

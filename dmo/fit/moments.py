@@ -256,9 +256,7 @@ class Moments:
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-        """Sum linear scores and their squares over these rows.
-
-        The score of a row is the sum of the products of its groups with their coefficients, plus an offset.
+        """Sum the scores of these rows, and their squares, for linear functions of the groups.
 
         Parameters
         ----------

@@ -147,7 +147,7 @@ class BlockCG(LinearSolver):
     # Differences from the textbook algorithm:
     #
     # 1. All columns share the directions P (n x k). One product serves every column, and an eigenvalue that slows one
-    #    column down may be resolved by another column. A Cholesky factor of P'(A + c I) P yields the step.
+    #    column down may be resolved by another column.
     # 2. P is orthonormalized at every step, and directions below 1e-8 are dropped. Dependent columns, such as equal
     #    labels, would make P'(A + c I) P singular, which breaks the textbook block algorithm.
     # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. The residual is

@@ -38,9 +38,10 @@ PROBES = 3
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
     """Compute the largest norm of a column of R relative to the column of B, over the nonzero columns of B."""
-    # Do not use the norm-wise backward error |r| / (|A + c I| |x| + |b|). Backward stable factorizations keep it small
-    # for any ridge, but |x| can reach |b| / c, so that r may be as large as b. Callers use values A x, whose error
-    # A (A + c I)^-1 r is at most |r|. The relative residual therefore bounds the error in units of the labels.
+    # Do not use the norm-wise backward error |r| / (|A + c I| |x| + |b|). Backward stable factorizations keep this
+    # error small for any ridge, but |x| can reach |b| / c, so that r may be as large as b. Callers use values A x,
+    # whose error A (A + c I)^-1 r is at most |r|. The relative residual therefore bounds the error in units of the
+    # labels.
     scale = lengths(B)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 

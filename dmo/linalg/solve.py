@@ -233,7 +233,7 @@ class MixedSolver(CholeskySolver):
     #    The largest eigenvalues of a kernel far exceed all others. The eigenvalue of the constant is about n / 2, and
     #    the next eigenvalues are a hundredth of it. Therefore, a low-rank part F F' is subtracted from A, and the rest
     #    E + c I is factorized. For a Gaussian kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead
-    #    of 3e-4, and 5e-13 instead of 5e-8 after one refinement.
+    #    of 3e-4.
     # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
     #    Nystrom approximation, E is positive semidefinite. Approximate eigenvectors could make E indefinite.
     # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and

@@ -2,7 +2,7 @@
 
 A product runs one task per group of tiles. The tall block is split by rows and scattered once. Every group receives and
 returns the row parts that its tiles need, and the results are added part by part. Groups are compact, so that they need
-few parts. No task is pinned to a worker. If a worker is lost, only its tiles are computed again.
+few parts. If a worker is lost, only its tiles are computed again.
 """
 
 from __future__ import annotations
