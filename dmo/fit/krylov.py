@@ -80,7 +80,7 @@ class Subspace:
     mean: np.ndarray
     trace: float
     last: bool
-    moments: Moments | None = None
+    moments: Moments | None = None  # Moments of coordinates and labels, or None for more than 256 label columns.
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _KnownLabels:
         Q: np.ndarray,
         center: bool,
     ) -> _KnownLabels | None:
-        """Compute these moments from the first pass, or return None if it used combinations of labels."""
+        """Compute the moments of the labels from the first pass, or return None if it used combinations of labels."""
         if labels is None or start is None:
             labels = weighted = np.zeros((0, 0))
         elif start.shape[1] < labels.shape[1]:

@@ -32,7 +32,7 @@ LABELS = "labels"
 ROWS = "rows"
 """Name of the group of feature or factor columns."""
 WEIGHTED = "weighted"
-"""Name of the group of these columns after each row is multiplied by a number."""
+"""Name of the group of feature or factor columns whose rows are multiplied by given numbers."""
 
 
 @dataclass(frozen=True)

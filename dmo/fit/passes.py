@@ -149,7 +149,7 @@ def collect_moments(
     `folds` holds the number of each sample's fold. Without `squares`, the products of labels with labels are 0.
     """
     # Inside the context `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can
-    # resume. Each worker needs memory for one block of rows and for one Gram matrix per fold, but none that grows with n.
+    # resume. Each worker needs memory for one block of rows and one Gram matrix per fold, but none that grows with n.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(

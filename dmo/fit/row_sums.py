@@ -57,7 +57,7 @@ The function may overwrite the sum so far."""
 
 
 def task_blocks(n: int, columns: int | None = None) -> int:
-    """Return the number of blocks per task: small enough for about 16 tasks, but larger for very many rows."""
+    """Return the number of blocks per task: small enough for about 16 tasks or more, but larger for very many rows."""
     # For very many rows, a task takes about 0.1 s, if a number takes 10 ns and a product of two numbers takes 0.1 ns.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))

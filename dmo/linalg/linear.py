@@ -302,7 +302,7 @@ class FactorSystem:
         return self._F.rows(where)
 
     def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
-        """Compute one minus the leverages (n) and the `intercept`, without cancellation if F fits every row."""
+        """Compute one minus leverage minus `intercept` for each row, without cancellation if F fits every row."""
         if where is not None and (self._svd is not None or not self._primal):
             return self.unfitted()[where]
         if self._svd is not None:
