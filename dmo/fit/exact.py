@@ -321,7 +321,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
     # The name contains a hash of the kernel and the rows, so only fits with the same kernel and rows share a store.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
-    # One triangle suffices, because only `Tiles` reads the store. Stores of format version 1 have other names.
+    # One triangle suffices, because only `Tiles` reads the store.
     path = f"{engine.path}/{'-'.join(sources)}-{digest({**description, 'triangle': 'lower'})[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description, "lower")
     missing, client = writer.missing(), current_client()

@@ -44,7 +44,7 @@ _RUN = 128  # Number of columns per solve, which limits the memory of a worker t
 
 @dataclass
 class KernelProducts:
-    """View that a method accesses by products with its kernel. The exact engine chooses the storage of the kernel."""
+    """View that a method accesses by products with its kernel."""
 
     name: str
     built: FittedKernel

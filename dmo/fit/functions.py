@@ -25,7 +25,7 @@ from dmo.persistence import with_prefix, without_prefix
 _BLOCK = 4096
 _STRIP = 256  # Number of rows that are converted to float64 at a time.
 _KEPT = 2**24  # Training rows are cached in prepared form up to this number of entries (64 MiB).
-_CACHING = Lock()  # Lock for changes of the cache of prepared rows.
+_CACHING = Lock()
 _SAMPLE = 512  # Number of training rows from whose pairs the mean distance is estimated.
 
 

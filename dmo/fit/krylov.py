@@ -268,7 +268,7 @@ def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np
     """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
     # First subtract the projection on the two recent steps, whose products with the image are in `column`. Because of
     # floating-point errors, a small component remains in the earlier steps. Subtract this component from the
-    # orthonormal columns, repeatedly if it is large. Orthonormalizing all steps again would cost several times as much.
+    # orthonormal columns, repeatedly if it is large.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found

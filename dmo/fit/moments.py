@@ -142,8 +142,6 @@ class Moments:
     ) -> Moments:
         """Add a block to these moments in place and return the sum. The original moments become invalid.
 
-        With thousands of columns, creating and adding a second matrix takes as long as computing it.
-
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
@@ -420,8 +418,7 @@ def _add_dense(
 ) -> None:
     """Add the products of dense groups in panels of columns, except products among the columns `skip`."""
     # The product of two panels is added to both of its positions while it is in the processor cache, and its memory is
-    # reused. A single product of all columns would move four times as much memory, which takes a sixth of the time for
-    # thousands of columns.
+    # reused. A single product of all columns would move four times as much memory.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part

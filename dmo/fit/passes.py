@@ -35,7 +35,7 @@ from dmo.threads import in_threads
 class FeatureRows:
     """Raw factor rows of each group of columns (see `FeatureMap.raw`), indexed by a slice of rows."""
 
-    # The client process caches blocks for its next pass, up to `limit` bytes in total. `nbytes` is the current size.
+    # The client process caches blocks for its next pass, up to `limit` bytes in total.
 
     views: Mapping[str, Rows]
     maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
@@ -241,7 +241,7 @@ class _PassivePass:
 
     raw: FeatureRows
     names: tuple[str, ...]
-    labels: InOrder | None  # Labels that tasks read from a store, or None.
+    labels: InOrder | None
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, weights = beside

@@ -78,8 +78,7 @@ def block_krylov(
     #    one n x k product per step and equal the true residuals up to rounding errors in the images.
     # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
     #    vectors, the search would repeatedly find clustered eigenvalues.
-    # 5. An empty new block means that the basis is invariant, and that only rounding errors remain in the residual.
-    # 6. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
+    # 5. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
     #    coefficients of the size of these residuals, divided by the gap between eigenvalues. The errors of its images
     #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Products of two blocks
     #    are computed from the images of the earlier block, which are more exact. The search also checks the total error

@@ -81,7 +81,7 @@ class Solution:
     value: Any  # Solution X, with the shape and location (client or workers) of the right-hand side.
     iterations: int
     residuals: np.ndarray | None  # True relative residual of each column in float64, or None if unchecked.
-    converged: bool  # Whether all residuals are at most the tolerance.
+    converged: bool
     method: str
 
 

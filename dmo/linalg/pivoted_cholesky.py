@@ -200,8 +200,7 @@ def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
-    # Try the smallest jitter first, because it distorts the factor least. The jitters range from rounding errors of
-    # float64 columns to rounding errors of float32 columns.
+    # Try the smallest jitter first, because it distorts the factor least.
     for jitter in (1e-9 * mean, 1e-7 * mean, 1e-5 * mean, 1e-3 * mean, floor):
         square.flat[:: len(square) + 1] += jitter
         with suppress(np.linalg.LinAlgError):

@@ -235,7 +235,7 @@ class MixedSolver(CholeskySolver):
     #    E + c I is factorized. For a Gaussian kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead
     #    of 3e-4.
     # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
-    #    Nystrom approximation, E is positive semidefinite. Approximate eigenvectors could make E indefinite.
+    #    Nystrom approximation, E is positive semidefinite.
     # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and
     #    F'S F is not symmetrized. These two products must contain the same rounding errors, because the subtracted
     #    eigenvalues would multiply different errors.
