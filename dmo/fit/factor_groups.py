@@ -1,9 +1,9 @@
 """Groups of the low-rank engine: factor rows of the samples, or pseudo-samples with the same inner products.
 
 Methods without graphs use only inner products between samples. Let S be the matrix of the centered factor rows of all
-views and the labels. The rows of the Cholesky factor of S'S have the same inner products as the rows of S. These rows
-serve as pseudo-samples, and their number is at most the number of columns of S. The equations of the exact engine have
-the same solution for the pseudo-samples as for all samples.
+views and the labels. The rows of the Cholesky factor of S'S have the same inner products as the rows of S. The rows
+of this factor serve as pseudo-samples, of which there are at most as many as columns of S. The equations of the exact
+engine have the same solution for the pseudo-samples as for all samples.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Matrix products use the precision of the block, mostly float32, because they are
 error of a float32 product is 5e-7 of the product of the two column lengths, or up to 6e-6 if all terms are equal.
 Blocks are added in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for
 ridges of 1e-5. On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks. The
-tree has a fixed shape, so that the results are bit-identical for any number of workers. The small matrix is centered
-last. Because centering it cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
+tree has a fixed shape, so that the results are bit-identical for any number of workers. Centering is applied last, to
+the small matrix. Because it cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
 """
 
 from __future__ import annotations

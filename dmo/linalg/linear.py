@@ -206,7 +206,8 @@ class FactorSystem:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
-            # The eigenvalue of the mean direction is only c. Raise it, which leaves W unchanged because F'1 = 0.
+            # The eigenvalue of the mean direction is only c. Raise this eigenvalue, which leaves W unchanged because
+            # F'1 = 0.
             assert isinstance(F, CenteredRows)
             self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)
