@@ -1,1 +1,1 @@
-"""Ways to solve a method on its data: moments of one pass, exact operators, low-rank factors and Krylov subspaces."""
+"""Fits of the methods by moments of one pass, exact operators, low-rank factors or Krylov subspaces."""

@@ -1,4 +1,4 @@
-"""Choice between the exact and the low-rank engine, and the single pass over the data of the low-rank engine."""
+"""Choice of the exact or the low-rank engine, and the single pass over the data of the low-rank engine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from dmo.threads import in_threads, thread_count
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
-_SAMPLES = 0.25  # fraction of the free memory for the sampled rows of all views whose maps are fitted at the same time
+# Feature maps of several views are fitted at once if their sampled rows fit in this fraction of the free memory.
+_SAMPLES = 0.25
 FOLDS = 4
 """Number of folds of the out-of-fold scores from which `standardize` computes its statistics."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
-    """Choose an engine by problem size if `approximation` is "auto", and log the choice with its reason."""
+    """Choose an engine by the problem size if `approximation` is "auto", and log the reason."""
     if approximation == "auto" and is_pairwise(kernel):
         return "exact"
     engine, reason = reasoned_engine(approximation, n, kernels)
@@ -46,17 +47,17 @@ def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) 
 
 
 def by_gradients(approximation: Any) -> bool:
-    """Return whether an approximation solves regressions on kernel values at landmarks instead of on factor rows."""
+    """Return whether the approximation solves regressions on kernel values at landmarks, without factor rows."""
     return getattr(approximation, "solver", "direct") == "cg"
 
 
 def chooses_solver(approximation: Any) -> bool:
-    """Return whether the regression itself decides if the approximation computes factor rows."""
+    """Return whether the regression itself decides between factor rows and kernel values at landmarks."""
     return getattr(approximation, "solver", "direct") == "auto" and approximation.rank != "auto"
 
 
 def reasoned_engine(approximation: Any, n: int, kernels: int) -> tuple[Any, str]:
-    """Choose an engine like `choose_engine`, and return the reason as well."""
+    """Choose an engine by the problem size if `approximation` is "auto", and return the reason as well."""
     if approximation != "auto":
         return approximation, ""
     what = f"{kernels} kernel{'s'[: kernels > 1]} of {n} x {n} with factors"
@@ -79,7 +80,7 @@ def _exact_or_best(what: str, needed: float, share: float) -> tuple[Any, str]:
 
 
 def decided(estimator: Any) -> Any:
-    """Return the engine of a fitted estimator."""
+    """Return the engine that a fitted estimator uses."""
     engine = getattr(estimator, "approximation_", estimator.approximation)
     if isinstance(engine, str) and engine == "auto":
         raise AttributeError(f"{type(estimator).__name__}: approximation='auto' is decided by fit; call fit first")
@@ -100,10 +101,10 @@ def is_exact(approximation: Any) -> bool:
 
 @dataclass(frozen=True)
 class LowRankPass:
-    """Feature maps, and the moments of factor rows and labels in each fold."""
+    """Feature map of each view, and the moments of factor rows and labels in each fold."""
 
-    maps: dict[str, FeatureMap]  # by view
-    folds: list[Moments]  # one per fold
+    maps: dict[str, FeatureMap]
+    folds: list[Moments]
 
     @cached_property
     def total(self) -> Moments:
@@ -112,7 +113,7 @@ class LowRankPass:
 
     @property
     def frequency(self) -> np.ndarray:
-        """Fraction of the rows that have each label (L)."""
+        """Fraction of the rows that have each label, as an array of shape (L,)."""
         return self.total.mean()[self.total.slices()[LABELS]]
 
     def extended(
@@ -122,10 +123,7 @@ class LowRankPass:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> LowRankPass:
-        """Add new rows, divided over the same number of folds.
-
-        Y (m, L); weights (m,)
-        """
+        """Add new rows, which are divided randomly over the existing folds."""
         seed = None if random_state is None else [random_state, int(self.total.n)]
         new = pass_of(self.maps, views, Y, len(self.folds), seed, weights).folds
         old = self.folds if Y is None else [part.widened(LABELS, Y.shape[1]) for part in self.folds]
@@ -140,10 +138,7 @@ def fit_maps(
     center: bool,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, FeatureMap]:
-    """Fit a feature map per view.
-
-    views (n, d); weights (n,)
-    """
+    """Fit a feature map for each view."""
     kernels = per_view("kernel", kernel, list(views))
     approximations = per_view("approximation", approximation, list(views))
 
@@ -161,10 +156,10 @@ def fit_maps(
             return approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
-            said = text.find(f"view {view!r} has")  # The row source may have named the view already.
+            said = text.find(f"view {view!r} has")  # The error may already contain the name of the view.
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
 
-    # Numbers in memory per view in progress: its sampled rows, once as read and once prepared, and its factor columns.
+    # The fit of a view needs memory for its sampled rows as read and as prepared, and for its factor columns.
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
     threads = int(np.clip(_SAMPLES * free_memory() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
@@ -180,10 +175,7 @@ def low_rank_pass(
     center: bool,
     weights: np.ndarray | None = None,
 ) -> LowRankPass:
-    """Fit the feature maps and collect moments in one pass over the rows.
-
-    views (n, d); Y (n, L); weights (n,)
-    """
+    """Fit the feature maps, and collect the moments of factor rows and labels in one pass over the rows."""
     counts = None if weights is None else dict.fromkeys(views, weights)
     maps = fit_maps(approximation, kernel, views, random_state, center, counts)
     return pass_of(maps, views, Y, n_folds, random_state, weights)
@@ -198,9 +190,9 @@ def in_single(
     collect: Callable[[dict[str, Any]], T],
     is_precise: Callable[[T], bool],
 ) -> T:
-    """Collect products of factor rows. Use float32 for float32 features if the result is precise, otherwise float64.
+    """Collect products of factor rows with `collect`, in float32 if the features are float32.
 
-    views (n, d)
+    If `is_precise` finds the float32 products too imprecise, they are repeated in float64.
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):
@@ -220,9 +212,9 @@ def pass_of(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> LowRankPass:
-    """Pass over the rows once with fitted maps, in `n_folds` random folds of equal size.
+    """Collect the moments of `n_folds` random folds in one pass over the rows, with fitted maps.
 
-    views (n, d); Y (n, L); weights (n,)
+    Without `squares`, the products of labels with labels are not computed and are 0.
     """
     n = next(iter(views.values())).shape[0]
     folds = folds_of(n, n_folds, seed) if n_folds > 1 else None
@@ -233,8 +225,5 @@ def pass_of(
 
 
 def folds_of(n: int, n_folds: int, seed: Any) -> np.ndarray:
-    """Assign samples to random folds of equal size.
-
-    -> (n,)
-    """
+    """Assign n samples to random folds of equal size, and return the fold of each sample."""
     return np.random.default_rng(seed).permutation(np.resize(np.arange(n_folds, dtype=np.min_scalar_type(n_folds)), n))

@@ -1,4 +1,4 @@
-"""Storage and precision of the n x n kernels of the exact engine."""
+"""Exact engine, which solves with n x n kernel matrices and chooses their storage and precision."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from dmo.progress import stage
 from dmo.threads import blas_limited
 
 log = logging.getLogger("dmo")
-_SMALL = 2048  # Up to this sample count, the extra cost of float64 is negligible.
-_LOOK = 512  # rows used to estimate the bandwidth and the float32 rounding error
+_SMALL = 2048  # The extra cost of float64 is negligible up to this number of samples.
+_LOOK = 512  # Number of rows from which the bandwidth and the float32 rounding error are estimated.
 Storage = Literal["auto", "memory", "resident", "recomputed", "stored"]
 Precision = Literal["auto", "float32", "float64"]
 
@@ -38,22 +38,27 @@ Precision = Literal["auto", "float32", "float64"]
 class Exact:
     """Engine that solves with the full kernel matrix, without a low-rank approximation.
 
-    Linear kernels are solved from the rows themselves in float64 if the rows fit in the memory of the client process.
-    `storage`, `precision` and `block` then have no effect.
+    With a linear kernel, a fit uses the rows of the data in float64 instead of a kernel matrix. `storage`, `precision`
+    and `block` then have no effect. If dense rows do not fit in the memory of the client process, the fit uses the
+    kernel matrix.
 
     Parameters
     ----------
     storage : {"auto", "memory", "resident", "recomputed", "stored"}, default="auto"
-        Where the n x n kernels are kept. "memory": one NumPy array in the client process. "resident": tiles in the
-        memory of the workers. "recomputed": tiles are computed from the features at every product. "stored": tiles in a
-        kernel store under `path`, read at every product. "auto" chooses "memory" without a cluster and "resident" on a
-        cluster, or "recomputed" if the kernels do not fit.
+        Where the n x n kernel matrices are kept.
+
+        - "memory" keeps each matrix as one NumPy array in the client process.
+        - "resident" divides each matrix into tiles and keeps the tiles in the memory of the workers.
+        - "recomputed" computes the tiles from the features at every matrix product.
+        - "stored" writes the tiles to a kernel store under `path` and reads them at every matrix product.
+        - "auto" chooses "memory" without a cluster, "resident" on a cluster, or "recomputed" if memory is insufficient.
     precision : {"auto", "float32", "float64"}, default="auto"
-        Precision of the kernel entries. "auto" uses float32 if the ridge is larger than its rounding error.
+        Precision of the kernel entries. "auto" uses float64 for at most 2048 samples. For more samples, it uses float32
+        if the ridge is at least twice the rounding error of a float32 kernel.
     block : int, default=2048
         Maximum number of rows of a kernel tile. Tiles are smaller if there are many workers.
     path : str or None, default=None
-        Folder or URL of the kernel stores for storage "stored". A loaded model does not use the folder from its
+        Folder or URL of the kernel stores for storage "stored". A loaded model does not reuse the path of its
         original fit. Until you pass a path again, its fits choose the storage like "auto" and log a warning.
 
     Raises
@@ -102,40 +107,41 @@ def exact_engine(approximation: Any) -> Exact:
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """Fitted kernel and its operator over the training rows."""
+    """Kernel with fitted parameters, and its n x n operator over the training rows."""
 
-    kernel: MultiKernel  # fitted, over one or several views
-    operator: Operator  # n x n kernel
-    dtype: np.dtype  # precision of its entries
-    key: Any = None  # cache key that identifies the kernel and its inputs, or None if it is not cached
+    kernel: MultiKernel  # Fitted kernel of one or several views.
+    operator: Operator
+    dtype: np.dtype
+    key: Any = None  # Cache key of the kernel and its inputs, or None if the kernel is not cached.
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
-        """Return the operator, centered if `center`, with sample weights `weights`."""
-        if weights is not None:  # Center with the weighted mean; the plain mean would depend on samples of weight 0.
+        """Return the kernel operator with these sample weights, after centering it if `center` is true."""
+        if weights is not None:  # Center with the weighted mean, because the plain mean depends on samples of weight 0.
             return self.operator.weighted(weights, center)
         return self.operator.centered() if center else self.operator
 
     def expansion(
         self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
     ) -> KernelExpansion:
-        """Return the function of new rows with coefficients (n x k) on the columns of the placed operator."""
+        """Return the function of new rows that has these coefficients (n x k) of the columns of `operator`."""
         dual, offset = operator.expansion(coefficients)
-        # Use the memory order of a model store, so that a loaded model predicts bit-identical values.
+        # A loaded model must predict bit-identical values, so use the memory order of the model store.
         return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:
-    """Return the spectral norm of the float32 rounding error of the n x n kernel; smaller ridges amplify noise."""
-    # Compare float32 with float64 on 512 rows, then extrapolate the norm from the sample to n. The growth rate is
-    # estimated from a quarter of the sample; it is between sqrt(n) for independent and n for systematic errors.
+    """Estimate the spectral norm of the float32 rounding error of the n x n kernel."""
+    # A ridge below this norm would amplify rounding errors. Compute the error matrix on 512 rows as the difference of a
+    # float32 and a float64 kernel, then extrapolate its norm to n rows. The norm grows like sqrt(n) for independent
+    # errors and like n for systematic errors. A quarter of the sample reveals the growth rate.
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    error = (error + error.T) / 2  # Each pair of rows is computed once, so the actual error is symmetric too.
+    error = (error + error.T) / 2  # The actual error is symmetric, because each pair of rows is computed once.
     m = len(index)
-    # The ridge must exceed the largest eigenvalue of the error, hence the spectral norm and not the largest entry.
+    # The ridge must exceed the largest eigenvalue of the error, so use the spectral norm.
     whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
     if whole == 0.0 or quarter == 0.0:
         return float(whole * n / m)
@@ -146,9 +152,9 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
 def choose_dtype(
     engine: Exact, view: str, kernel: Kernel, source: Rows, ridge: float, random_state: int | None = None
 ) -> np.dtype:
-    """Choose float32 if it saves memory and the ridge exceeds its rounding error, otherwise float64.
+    """Choose float32 for the kernel if it saves memory and the ridge is large enough, otherwise float64.
 
-    A precomputed kernel keeps its precision. Requesting float32 with too small a ridge is an error.
+    A UserError reports a requested float32 kernel whose ridge is too small. Precomputed kernels keep their precision.
     """
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
@@ -174,7 +180,7 @@ def choose_dtype(
 
 
 def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
-    """Return the bytes of kernels and of their factors in memory, from which storages and engines are chosen."""
+    """Return the memory of the kernels and the memory of their matrix factors in bytes."""
     return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
 
 
@@ -218,15 +224,12 @@ def build(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> FittedKernel:
-    """Build the operator of a kernel over some rows.
-
-    sources (n, d); weights (n,)
-    """
+    """Build the operator of a kernel over the training rows of each view."""
     own, used = memory(), {name: sources[name] for name in kernel.kernels}
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
     n = next(iter(used.values())).shape[0]
-    # Scores that are only compared use one precision for all ridges: they differ by more than float32 rounding.
+    # The scores that a search compares differ by more than float32 rounding errors. Use one precision for all ridges.
     if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
         ridge = np.inf
     make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
@@ -245,15 +248,16 @@ def _built(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> FittedKernel:
-    # The rows must fit as float64, together with a working copy.
+    # The client process must hold the float64 rows and a working copy.
     size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
     rows_fit = fits(size, 0.5) or all(map(reads_sparse, used.values()))
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if kernel.linear and wide and compared() is not None and storage == "memory":
-        engine = replace(engine, precision="float64")  # Form the kernel once; otherwise every ridge reads the rows.
+        # In a search, form the kernel once, because otherwise every ridge reads the rows.
+        engine = replace(engine, precision="float64")
     elif kernel.linear and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
-    if storage == "memory":  # Read the rows once; they are small compared with the n x n kernel, or a factor of it.
+    if storage == "memory":  # Read the rows once, because they are small compared with the n x n kernel.
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
     if weights is not None and (weights != 1).any():
         own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
@@ -275,9 +279,9 @@ def _built(
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
-    """Return the rows per chunk if the kernel matrix is already stored, or None if entries must be computed.
+    """Return the rows per chunk of a precomputed kernel in a store, or None for other kernels.
 
-    Tiles of whole chunks are read from the store without copying, and no chunk is read twice.
+    Tiles of whole chunks are read without copying, and no chunk is read twice.
     """
     found = {name: numbered(source)[0] for name, source in sources.items()}
     lazy = [getattr(source, "chunks", None) for source in found.values() if not hasattr(source, "compute")]
@@ -296,12 +300,12 @@ def _in_memory(
             yield name, matrix
 
     total = kernel.combined(matrices())
-    whole = memory() is not None  # Other fits in other threads reuse the kernel, so it must stay intact.
+    whole = memory() is not None  # Fits in other threads may reuse a cached kernel, so it must stay intact.
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 
 
 def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
-    """Compute and store some tiles; the task is idempotent."""
+    """Compute and store some tiles. Repeated calls give the same result."""
     writer, tiles = shared
     with blas_limited(1):
         for i, j in pairs:
@@ -309,15 +313,15 @@ def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]])
 
 
 def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> Any:
-    """Open or complete a kernel store of `tiles` under the path of the engine, and return its reader as tile source."""
+    """Open or complete the kernel store of `tiles` under `engine.path`, and return a reader of its tiles."""
     description = {
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
-    # The name contains the kernel and the rows: other fits of the same views reuse it, and kernels cannot be confused.
+    # The name contains a hash of the kernel and the rows, so only fits with the same kernel and rows share a store.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
-    # One triangle suffices because only `Tiles` reads the store; stores of version 1 have other names.
+    # One triangle suffices, because only `Tiles` reads the store.
     path = f"{engine.path}/{'-'.join(sources)}-{digest({**description, 'triangle': 'lower'})[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description, "lower")
     missing, client = writer.missing(), current_client()
@@ -330,7 +334,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
             shared = Broadcast(client, (writer, tiles))
 
             def work() -> None:
-                rest = writer.missing()  # Check again: tiles that a lost worker had already written are kept.
+                rest = writer.missing()  # Check again, because a worker may have written tiles before it was lost.
                 groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
                 futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
                 for done, group in zip(futures, groups, strict=True):
@@ -343,27 +347,28 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 
 
 def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
-    """Stack the columns of all views as their linear kernels use them: normalized, times the root of the weight."""
+    """Stack the rows of all views, normalized by the kernel and scaled by the square root of its view weight."""
     parts = []
     for name, part in kernel.kernels.items():
         block = double(rows(views[name]))
         normalize = part.normalize if isinstance(part, Linear) else None
         block = block if normalize is None else normalize_rows(block, normalize)
         weight = kernel.weights[name]
-        parts.append(block if weight == 1.0 else block * np.sqrt(weight))  # x'y then includes the weight.
+        # The inner product of two rows then includes the weight.
+        parts.append(block if weight == 1.0 else block * np.sqrt(weight))
     return parts[0] if len(parts) == 1 else joined_columns(parts)
 
 
 def linear_expansions(
     kernel: MultiKernel, views: Mapping[str, Rows], factor: CenteredRows, W: np.ndarray, offset: np.ndarray
 ) -> dict[str, Expansion]:
-    """Convert coefficients W of `linear_rows` to f(x) = sum_v x_v W_v + offset, minus means if rows are centered."""
+    """Convert coefficients `W` of the rows from `linear_rows` to one linear function per view."""
     rest = offset if factor.mean is None else offset - factor.mean @ W
     found: dict[str, Expansion] = {}
     for name, part in kernel.kernels.items():
         mine, W = np.split(W, [views[name].shape[1]])
         scaled = np.ascontiguousarray(np.sqrt(kernel.weights[name]) * mine)
         normalize = part.normalize if isinstance(part, Linear) else None
-        # The expansions are summed, so only the first one includes the offset.
+        # The functions of all views are summed, so only the first function includes the offset.
         found[name] = LinearExpansion(name, scaled, rest if not found else np.zeros_like(rest), normalize)
     return found

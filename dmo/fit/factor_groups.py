@@ -1,9 +1,9 @@
 """Groups of the low-rank engine: factor rows of the samples, or pseudo-samples with the same inner products.
 
-Methods without graphs use only inner products between samples. If S = [F_1 ... F_V, Y] holds the centered factor rows of
-all views and the labels, and R is the Cholesky factor of S'S, the rows of R have the same inner products as the samples.
-`FactorGroups.of_moments` computes these pseudo-samples, of which there are at most as many as columns. The equations of
-the exact engine, solved on them, yield the solution for all samples.
+Methods without graphs use only inner products between samples. Let S be the matrix of the centered factor rows of all
+views and the labels. The rows of the Cholesky factor of S'S have the same inner products as the rows of S. The rows
+of this factor serve as pseudo-samples, of which there are at most as many as columns of S. The equations of the exact
+engine have the same solution for the pseudo-samples as for all samples.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ from dmo.lowrank import FeatureMap
 from dmo.lowrank.nystrom import inverse_triangle, times_triangle
 from dmo.threads import in_threads
 
-_STRIP = 64  # rows of the Gram matrix that are centered at a time
+_STRIP = 64  # Number of rows of the Gram matrix that are centered at a time.
 _SINGLE, _TERMS = 3e-6, 512
-"""Relative error of a product with float32 rows, if sums of this number of terms are added in float64."""
+"""Relative error of a product with float32 rows, if at most this number of terms is summed in float32."""
 
 
 class FactorSmoother:
-    """Smoother H B = U (U'B) of whitened factor rows: the leading rows U, after which all rows are zero.
+    """Smoother H B = U (U'B) for whitened factor rows `U`, whose zero rows at the end are not stored."""
 
-    U (q, r)
-    """
-
-    # Products with float32 rows are computed in float32 until a search requests more exact values.
+    # Float32 rows are multiplied in float32, unless `loosen` requests a smaller error.
 
     iterative = False
 
@@ -50,7 +47,7 @@ class FactorSmoother:
         self._wide = False
 
     def loosen(self, error: float) -> None:
-        """Set the relative error that values may have from now on."""
+        """Set the relative error that is allowed from now on."""
         self._wide = error < _SINGLE
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
@@ -60,15 +57,12 @@ class FactorSmoother:
         return np.vstack([found, np.zeros((len(B) - len(found), B.shape[1]))])
 
     def whitened(self, B: np.ndarray) -> np.ndarray:
-        """Compute U'B.
-
-        B (n, k) -> (r, k)
-        """
+        """Compute the product U'B of the whitened rows with a block B (n x k)."""
         return _product(self.U.T, B[: len(self.U)], False)
 
 
 def _product(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
-    """Compute A B in the precision of A with short sums, or in float64 if `wide`."""
+    """Multiply matrices in the precision of `A`, with float64 sums of short products, or in float64 if `wide`."""
     if wide or A.dtype == np.float64:
         return np.asarray(A @ B)
     total, B = np.zeros((len(A), B.shape[1])), B.astype(A.dtype)
@@ -79,64 +73,55 @@ def _product(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
 
 @dataclass
 class FactorView:
-    """A view, or the labels, as factor rows under a ridge; its coefficients are T U'B with the whitening T, U = F T.
+    """View or labels with a ridge, represented by factor rows F and a whitening matrix `T` (d x r).
 
-    T (d, r); mean (d,)
+    The smoother uses the whitened rows U = F T, and the coefficients for a block B are T U'B.
     """
 
     name: str
-    feature_map: FeatureMap | None  # None for the labels
-    T: np.ndarray  # T T' = (F'F + c I)^-1 on the directions that are not rounding errors
-    mean: np.ndarray | None  # column means, or None if rows are not centered
+    feature_map: FeatureMap | None  # Feature map of the view, or None for the labels.
+    T: np.ndarray  # T T' = (F'F + c I)^-1, restricted to directions that exceed rounding errors.
+    mean: np.ndarray | None  # Column means of shape (d,), or None if the rows are not centered.
     smoother: FactorSmoother
-    n: int  # number of samples or pseudo-samples
+    n: int
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Compute coefficients on the columns of the factor rows.
-
-        B (n, k) -> (d, k)
-        """
+        """Compute coefficients (d x k) of the factor rows for a block B (n x k)."""
         return self.T @ self.smoother.whitened(B)
 
     def offset(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the offset with which values have mean 0 over the samples if rows are centered.
-
-        coefficients (d, k) -> (k,)
-        """
+        """Compute the offset (k) with which a centered function has mean 0 over the samples."""
         return np.zeros(coefficients.shape[1]) if self.mean is None else -(self.mean @ coefficients)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Make the function of new rows."""
+        """Return the function of new rows."""
         assert self.feature_map is not None
         offset = self.offset(coefficients)
         return {self.name: FactorExpansion.of(self.name, self.feature_map, coefficients, offset)}
 
     def left_out(self, B: np.ndarray, coefficients: np.ndarray, where: Any = None, part: Any = None) -> np.ndarray:
-        """Return fitted values: factor rows of pseudo-samples have no leave-one-out values."""
+        """Return fitted values, because pseudo-samples have no leave-one-out values."""
         return self.smoother(B)
 
 
 @dataclass(frozen=True)
 class FactorProducts:
-    """Mean of low-rank kernels that a method accesses by products with all samples."""
+    """Mean of the low-rank kernels of several views, for methods that multiply by an n x n kernel."""
 
     maps: Mapping[str, FeatureMap]
-    sources: Mapping[str, Rows]  # (n, d): the training rows by view
+    sources: Mapping[str, Rows]
     operator: Operator
 
     @classmethod
     def of(cls, maps: Mapping[str, FeatureMap], sources: Mapping[str, Rows]) -> Self:
-        """Compute the factor rows; convert dense ones to float64 once, for all solves and products."""
+        """Compute the factor rows of each view, in float64 if they are dense."""
         operators = [feature_map.operator(sources[view]) for view, feature_map in maps.items()]
         wide = [LowRank(own.factor.astype(np.float64)) if isinstance(own, LowRank) else own for own in operators]
         share = 1.0 / len(maps)
         return cls(maps, sources, reduce(add, [own if share == 1.0 else share * own for own in wide]))
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows with these coefficients, by view.
-
-        coefficients (n, k)
-        """
+        """Return the functions of new rows with these coefficients (n x k), by view."""
         found: dict[str, Expansion] = {}
         for view, feature_map in self.maps.items():
             total = np.zeros((feature_map.rank, coefficients.shape[1]))
@@ -149,20 +134,17 @@ class FactorProducts:
 
 @dataclass(frozen=True)
 class _FactorRows:
-    """Factor rows of one group, and the spectrum of their Gram matrix if it is known.
+    """Factor rows of one group, and the eigenpairs of their Gram matrix if these are known."""
 
-    rows (n, d) or (n, r); basis (d, r); spectrum (r,); mean (d,)
-    """
-
-    rows: np.ndarray  # centered rows, or pseudo-samples times `basis`
-    mean: np.ndarray
-    basis: np.ndarray | None = None  # eigenvectors of the group's Gram matrix
-    spectrum: np.ndarray | None = None  # its eigenvalues, without those that are rounding errors
-    centers: bool = True  # rows are the factor rows themselves: subtract their mean from the whitened ones
-    used: int | None = None  # number of leading rows after which all rows are zero
+    rows: np.ndarray  # Factor rows of shape (n, d), or their coordinates of shape (n, r) in `basis`.
+    mean: np.ndarray  # Column means of shape (d,).
+    basis: np.ndarray | None = None  # Eigenvectors of the Gram matrix, of shape (d, r).
+    spectrum: np.ndarray | None = None  # Eigenvalues of shape (r,), without rounding errors.
+    centers: bool = True  # Whether `rows` are factor rows whose mean must be subtracted.
+    used: int | None = None  # Number of leading rows after which all rows are zero.
 
     def whitened(self, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Compute T (d, r) with T T' = (F'F + c I)^-1, and the leading rows U = F T (q, r) of centered rows."""
+        """Compute T (d x r) with T T' = (F'F + c I)^-1, and the leading whitened rows F T (q x r)."""
         if self.basis is not None and self.spectrum is not None:
             lengths = np.sqrt(self.spectrum + ridge)
             return self.basis / lengths, self.rows[: self.used] / lengths
@@ -173,7 +155,7 @@ class _FactorRows:
             basis, spectrum, images = _rotated(rows)
             lengths = np.sqrt(spectrum + ridge)
             T, images = basis / lengths, images / lengths
-        else:  # The ridge keeps all directions. A triangle takes half the time of eigenvectors.
+        else:  # For this ridge, use a Cholesky factor, which takes half the time of eigenvectors.
             gram.flat[:: len(gram) + 1] += ridge
             T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
             times_triangle(rows, T, images)
@@ -183,35 +165,35 @@ class _FactorRows:
 
 
 Fold: TypeAlias = "tuple[FactorGroups, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]"
-"""The groups without a fold's samples, and a function (coefficients, offset) -> sums of the fold's scores."""
+"""Groups without the samples of a fold, and a function (coefficients, offset) that sums the scores of this fold."""
 
 
 @dataclass(frozen=True)
 class FactorGroups:
-    """Views and labels of the low-rank engine: factor rows of samples or pseudo-samples, for all ridges."""
+    """Views and labels of the low-rank engine as factor rows of samples or pseudo-samples, for any ridge."""
 
     groups: Mapping[str, _FactorRows]
-    center: bool  # whether rows are centered
+    center: bool
     maps: Mapping[str, FeatureMap] = field(default_factory=dict)
     folds: Iterable[Fold] = ()
 
     @classmethod
     def of_pass(cls, done: LowRankPass, center: bool) -> Self:
-        """Return the pseudo-samples of a pass, and of its moments minus each fold."""
+        """Compute the pseudo-samples of a pass, and the pseudo-samples of this pass without each fold."""
         folds = ((cls.of_moments(done.total - part, center), part.of_scores) for part in done.folds)
         found = cls.of_moments(done.total, center)
         return replace(found, maps=done.maps, folds=folds if len(done.folds) > 1 else ())
 
     @classmethod
     def of_moments(cls, moments: Moments, center: bool) -> Self:
-        """Compute pseudo-samples of moments, in the eigenvectors of each group's own Gram matrix."""
+        """Compute pseudo-samples from moments, in coordinates of the eigenvectors of each group's Gram matrix."""
         slices = moments.slices()
         grams = [
             moments.centered_gram(name) if center else moments.gram[where, where] for name, where in slices.items()
         ]
         pairs = dict(zip(slices, in_threads(_spectrum, grams), strict=True))
         rotated = moments.mixed({name: vectors for name, (_, vectors) in pairs.items()})
-        # Center in place and by strips, because a second matrix of all columns takes as long as the rotation.
+        # Center in place and in strips, because a second matrix of all columns takes as long as the rotation.
         sums = rotated.sums / np.sqrt(moments.n)
         for where in row_blocks(len(sums), _STRIP):
             rotated.gram[where] -= np.outer(sums[where], sums)
@@ -220,10 +202,10 @@ class FactorGroups:
 
     @classmethod
     def of_passive(cls, joint: Moments, own: Mapping[str, Moments], mass: float, center: bool) -> Self:
-        """Compute pseudo-samples of groups that lack samples or whose samples have weights; `mass`: the total weight."""
-        # With D_j the weights of group j and M their weighted mean, the eigenproblem
-        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda has the rows S_j = M^-1/2 D_j F_j, from
-        # which M^1/2 1 is projected out. The last group of `joint` holds the columns M^-1/2 D_j 1.
+        """Compute pseudo-samples of groups with missing samples or sample weights of total `mass`."""
+        # Let D_j hold the weights of group j, and M the weighted mean of all D_j. The eigenproblem is
+        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda. The pseudo-samples are the rows of
+        # S_j = M^-1/2 D_j F_j after M^1/2 1 is projected out. The last group of `joint` holds the columns M^-1/2 D_j 1.
         pairs = {name: _spectrum(part.centered().gram if center else part.gram) for name, part in own.items()}
         means = {name: part.mean() for name, part in own.items()}
         slices = joint.slices()
@@ -237,7 +219,7 @@ class FactorGroups:
             turns.append(turn)
         turn = np.hstack(turns)
         gram = turn.T @ joint.gram @ turn
-        if not center:  # Centered rows are already orthogonal to the projected direction.
+        if not center:  # Centered rows are already orthogonal to the direction that is projected out.
             sums = np.concatenate([part.sums @ pairs[name][1] for name, part in own.items()])
             gram -= np.outer(sums, sums) / mass
         return cls._of_gram((gram + gram.T) / 2, pairs, means, center)
@@ -250,12 +232,12 @@ class FactorGroups:
         means: Mapping[str, np.ndarray],
         center: bool,
     ) -> Self:
-        """Build groups from the Gram matrix of all columns (m, m), each in the eigenvectors of its own Gram matrix."""
+        """Build groups from the joint Gram matrix, and rotate each group to its own eigenvectors."""
         scales = [np.full(len(values), np.sqrt(values.max(initial=1e-300))) for values, _ in pairs.values()]
         rows = pseudo_samples(gram, np.concatenate(scales))
         edges = np.cumsum([len(values) for values, _ in pairs.values()])[:-1]
         parts = dict(zip(pairs, np.split(rows, edges, axis=1), strict=True))
-        # The first groups use few rows, because the rows are almost triangular.
+        # The matrix of pseudo-samples is almost triangular, so the first groups have few nonzero rows.
         groups = {
             name: _FactorRows(parts[name], means[name], vectors, values, used=_used(parts[name]))
             for name, (values, vectors) in pairs.items()
@@ -270,9 +252,9 @@ class FactorGroups:
         center: bool,
         fold: np.ndarray | None = None,
     ) -> Self:
-        """Keep the factor rows of the samples, if these are fewer than the columns.
+        """Build groups from factor rows instead of pseudo-samples, for fewer samples than columns.
 
-        rows (n, d); fold (n,): number of each sample's fold
+        `fold` holds the number of each sample's fold.
         """
         groups = {name: _rows_of(name, part, center) for name, part in rows.items()}
         if fold is None or not fold.any():
@@ -291,27 +273,24 @@ class FactorGroups:
 
     @property
     def label_rank(self) -> int:
-        """Number of directions of the (centered) labels."""
+        """Number of linearly independent columns of the (centered) labels."""
         spectrum = self.groups[LABELS].spectrum
         assert spectrum is not None
         return len(spectrum)
 
     @property
     def label_rows(self) -> np.ndarray | None:
-        """Rows of the labels in their eigenvectors, from which a search for the space starts; None without labels.
-
-        -> (p, r)
-        """
+        """Coordinates of the labels in the eigenvectors of their Gram matrix (p x r), or None without labels."""
         return self.groups[LABELS].rows if LABELS in self.groups else None
 
     @property
     def columns(self) -> int:
-        """Number of columns of all groups, or of directions if the samples are fewer."""
+        """Total number of columns of all groups, or of samples for groups with more columns than samples."""
         return sum(min(group.rows.shape) for group in self.groups.values())
 
     @property
     def class_directions(self) -> int:
-        """Number of directions of labels that are classes, whose rows all sum to 1; 0 for other labels."""
+        """Number of label directions for classes, where each row of the labels sums to 1, otherwise 0."""
         if LABELS not in self.groups or not self.center:
             return 0
         labels = self.groups[LABELS]
@@ -320,7 +299,7 @@ class FactorGroups:
         return self.label_rank if off < 1e-5 else 0
 
     def under(self, ridges: Mapping[str, float]) -> dict[str, FactorView]:
-        """Put every group under its ridge."""
+        """Return the view of every group with the ridge of this group."""
 
         def view(name: str) -> FactorView:
             group = self.groups[name]
@@ -332,21 +311,21 @@ class FactorGroups:
 
 
 def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Compute rows B with B'B equal to a Gram matrix of centered columns, whose columns sum to 0.
+    """Compute rows whose inner products equal a Gram matrix (m x m) of centered columns, and whose mean is zero.
 
-    gram (m, m), overwritten if singular; scales (m,): typical lengths of the columns -> (p + 1, m)
+    `scales` holds typical lengths of the columns. If `gram` is singular, it is overwritten.
     """
     factor, singular = scipy.linalg.lapack.dpotrf(gram.T, lower=1)
     if singular:
-        # Without the scales, columns of small groups would be rounding errors of large ones.
+        # Scale the columns, because otherwise the columns of a small group may be rounding errors of others.
         gram /= scales
         gram /= scales[:, None]
         pivoted, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=-1.0, lower=1)
         factor = np.zeros((len(gram), rank))
         factor[pivots - 1] = np.tril(pivoted[:, :rank])
         factor *= scales[:, None]
-    # Combine the rows R of the factor by Helmert contrasts, which are orthogonal to the vector of ones: contrast j is 1
-    # for the first j samples and -j for the next one, divided by its length. A triangle stays triangular, up to one row.
+    # Combine the rows of the factor by Helmert contrasts, which are orthogonal to the vector of ones. Contrast j is 1
+    # for the first j samples and -j for the next sample, divided by its length. The result is triangular up to one row.
     p = factor.shape[1]
     rows, below = np.empty((p + 1, len(gram))), np.zeros(len(gram))
     for i in range(p, 0, -1):
@@ -363,7 +342,7 @@ def _used(rows: np.ndarray) -> int:
 
 
 def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
-    """Build a group of samples; labels are rotated at once, because their directions are counted."""
+    """Build a group from factor rows. Labels are rotated immediately, because their rank is needed."""
     mean = rows.mean(axis=0, dtype=np.float64)
     if name != LABELS:
         return _FactorRows(rows, mean, centers=center)
@@ -373,19 +352,17 @@ def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
 
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute eigenvalues above rounding errors and their vectors; by NumPy, because SciPy blocks other threads."""
+    """Compute the eigenvalues of a Gram matrix that exceed rounding errors, and their eigenvectors."""
+    # Use NumPy because the eigensolver of SciPy blocks other threads.
     values, vectors = np.linalg.eigh(gram)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return values[keep], vectors[:, keep]
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return V, s^2 and rows V of the singular value decomposition, for singular values s above rounding errors.
-
-    rows (n, d)
-    """
-    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. With more columns than rows they
-    # would come from the n x n side, and V would lose its orthogonality at small singular values.
+    """Compute right singular vectors V, their squared singular values above rounding errors, and `rows` @ V."""
+    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. If there are more columns than
+    # rows, use singular vectors, because V would lose its orthogonality at small singular values.
     if rows.shape[0] < rows.shape[1]:
         U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)
@@ -395,7 +372,7 @@ def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def check_columns(groups: FactorGroups, k: int) -> None:
-    """Raise an error if a space has more components than the factor rows have columns."""
+    """Raise an error if more components are requested than the factor rows have columns."""
     if k > groups.columns:
         raise UserError(
             f"{k} components from factors of {groups.columns} columns in all; lower n_components or raise the rank"

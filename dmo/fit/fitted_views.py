@@ -1,4 +1,4 @@
-"""Views fitted by the exact engine: a kernel or its rows with a ridge, and the functions they predict with."""
+"""Views fitted by the exact engine with a ridge, and the functions with which they predict."""
 
 from __future__ import annotations
 
@@ -37,22 +37,19 @@ from dmo.progress import stage
 from dmo.threads import in_threads
 
 SOLVED_ROWS = 2048
-"""Maximum number of rows for which entries of the inverse are solved column by column if there is no factor.
-With more rows, out-of-fold scores or leave-one-out scores of some rows are used instead."""
-_RUN = 128  # columns per solve, which limits the memory of a worker to a few blocks of n rows and this many columns
+"""Maximum number of rows for which the diagonal of the inverse is computed by one solve per entry.
+With more rows and no factor, out-of-fold scores or leave-one-out scores of some rows are used instead."""
+_RUN = 128  # Number of columns per solve, which limits the memory of a worker to a few n x 128 blocks.
 
 
 @dataclass
 class KernelProducts:
-    """View represented by products with its kernel, whose tiles are stored wherever the exact engine placed them.
+    """View that a method accesses by products with its kernel."""
 
-    sources (n, d)
-    """
-
-    name: str  # name of its expansion
-    built: FittedKernel  # fitted kernel before centering
-    sources: Mapping[str, Rows]  # (n, d): the training rows by view
-    operator: Operator  # kernel operator, centered if requested
+    name: str
+    built: FittedKernel
+    sources: Mapping[str, Rows]
+    operator: Operator  # Kernel operator, which is centered if requested.
 
     @classmethod
     def build(
@@ -66,10 +63,7 @@ class KernelProducts:
         random_state: int | None,
         weights: np.ndarray | None = None,
     ) -> Self:
-        """Fit the kernel and create its tiles.
-
-        X (n, d); weights (n,)
-        """
+        """Fit the kernel to the training rows, and create its operator."""
         sources, storage = {view: X}, choose_storage(engine, X.shape[0], 1)
         built = build(engine, MultiKernel.of(view, parse(kernel)), sources, ridge, storage, random_state, weights)
         return cls(view, built, sources, built.placed(center, weights))
@@ -83,31 +77,22 @@ class KernelProducts:
         return np.dtype(self.built.dtype)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows with these coefficients, by name.
-
-        coefficients (n, k)
-        """
+        """Return the function of new rows with these coefficients (n x k), by name."""
         return {self.name: self.built.expansion(self.sources, self.operator, coefficients)}
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows, and its values at the training rows.
-
-        coefficients (n, k) -> values (n, k)
-        """
+        """Return the function of new rows with these coefficients (n x k), and its values at the training rows."""
         return self.expansions(coefficients)[self.name], self.operator @ coefficients
 
 
 @dataclass
 class KernelView(KernelProducts):
-    """Kernel view with a ridge c; its coefficients are the dual coefficients (K + c I)^-1 B."""
+    """View with a kernel K and a ridge c, whose coefficients are the dual coefficients (K + c I)^-1 B."""
 
-    smoother: Smoother  # K (K + c I)^-1
+    smoother: Smoother
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Compute the dual coefficients (K + c I)^-1 B.
-
-        B (n, k) -> (n, k)
-        """
+        """Compute the dual coefficients (K + c I)^-1 B for a block B (n x k)."""
         return self.smoother.dual(B)
 
     def left_out(
@@ -117,13 +102,14 @@ class KernelView(KernelProducts):
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out predictions at all training rows, or at the rows with indices `where`.
+        """Compute leave-one-out predictions at all training rows, or at the m rows with indices `where`.
 
-        B, coefficients (n, k); where (m,); part (n,) -> (n, k) or (m, k)
+        `B` and `coefficients` have shape (n, k). `part` (n) is the omitted fraction of each sample's weight.
         """
         solver, c, rows = self.smoother.solver, self.smoother.ridge, slice(None) if where is None else where
         if where is None and solver.method == "cg" and len(B) <= SOLVED_ROWS:
-            where = np.arange(len(B))  # Without a factor, each diagonal entry of the inverse needs one solve.
+            # Conjugate gradients have no factor, so each diagonal entry of the inverse needs one solve.
+            where = np.arange(len(B))
         if where is None:
             inverse = self.smoother.inverse_diagonal()
         elif isinstance(solver, CholeskySolver) and np.array_equal(where, solver.last):
@@ -144,7 +130,7 @@ class KernelView(KernelProducts):
         return self.smoother.dual(unit)[where, own]
 
     def _intercept_leverage(self) -> float | np.ndarray:
-        """Return the contribution of the intercept, implied by centering, to the leverages of the training rows."""
+        """Return the contribution of the intercept of a centered kernel to the leverages of the training rows."""
         inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
         if not isinstance(inner, Centered):
             return 0.0
@@ -153,9 +139,9 @@ class KernelView(KernelProducts):
 
 @dataclass
 class LinearView:
-    """View with linear kernels, represented by its rows; coefficients of the features are W = (X'X + c I)^-1 X'B.
+    """View with linear kernels, represented by its rows X, with coefficients W = (X'X + c I)^-1 X'B.
 
-    Neither the n x n kernel nor dual coefficients are computed, which avoids their cancellation (see `FactorSystem`).
+    Computing W directly avoids the cancellation in products of X' with dual coefficients.
     """
 
     kernel: MultiKernel
@@ -180,24 +166,21 @@ class LinearView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out predictions; see `KernelView.left_out`."""
+        """Compute leave-one-out predictions as in `KernelView.left_out`."""
         return self.smoother.left_out(B, coefficients, 1.0 if part is None else part, where)
 
 
 @dataclass(frozen=True)
 class DualView:
-    """Linear kernels solved by n x n products with the rows; the function of new rows is linear as well."""
+    """View with linear kernels that is solved by n x n products with its rows and predicts by a linear function."""
 
     kernel: MultiKernel
-    sources: Mapping[str, Rows]  # (n, d): the training rows by view
-    operator: RowGram  # X X' of (centered) rows
+    sources: Mapping[str, Rows]
+    operator: RowGram  # Operator X X' of the rows, which are centered if requested.
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
-        """Read the rows into memory; sparse rows stay sparse.
-
-        X (n, d); weights (n,)
-        """
+        """Read the rows into memory. Sparse rows stay sparse."""
         return cls(MultiKernel.of(view, Linear()), {view: X}, RowGram.of(rows(X), center, weights))
 
     @property
@@ -206,55 +189,48 @@ class DualView:
         return self.operator.dtype
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows with these coefficients, by view.
-
-        coefficients (n, k)
-        """
+        """Return the function of new rows with these coefficients (n x k), by view."""
         return self._linear(self.operator.factor.t_dot(coefficients))
 
     def _linear(self, W: np.ndarray) -> dict[str, Expansion]:
         return linear_expansions(self.kernel, self.sources, self.operator.factor, W, np.zeros(W.shape[1]))
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows of one view, and its values at the training rows.
-
-        coefficients (n, k) -> values (n, k)
-        """
-        # Compute the values from W, so that they equal those of the function and X X' is not formed.
+        """Return the function of new rows with these coefficients (n x k), and its values at the training rows."""
+        # Compute the values from the coefficients W of the function, which avoids forming X X'.
         W = self.operator.factor.t_dot(coefficients)
         return next(iter(self._linear(W).values())), self.operator.factor.dot(W)
 
 
 ViewOperator: TypeAlias = KernelProducts | DualView
-"""View that a method accesses by kernel products."""
 
 
 @dataclass
 class WeightedView:
-    """View with sample weights s_i, without the samples of weight 0: min sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
+    """View with sample weights s_i, which minimizes sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
 
-    index, weights (m,)
+    Samples of weight 0 are excluded from its `inner` view.
     """
 
     # With R = diag(s)^1/2, this is the unweighted problem for R B on the rows R F, centered with the weights.
 
-    inner: KernelView | LinearView  # fitted view of the weighted rows
-    index: np.ndarray  # (m,): indices of the samples with positive weight
-    weights: np.ndarray  # (m,): their weights
-    n: int  # number of all samples
-    center: bool  # whether the view is centered, so that its functions need an additional intercept
+    inner: KernelView | LinearView
+    index: np.ndarray  # Indices of the m samples with positive weight.
+    weights: np.ndarray  # Weights of the m samples.
+    n: int  # Number of all samples.
+    center: bool  # Whether the view is centered, so that its functions need an intercept.
 
     def _scaled(self, B: np.ndarray) -> np.ndarray:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        # The inner view fits R f, so divide by R. Samples of weight 0 are not rows of the inner problem.
+        # The inner view fits R f for the samples of positive weight, so divide its values by R.
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out
 
     def smoother(self, B: np.ndarray) -> np.ndarray:
-        """Compute the values of the function at samples with positive weight, and zeros elsewhere."""
+        """Compute the smoothed values at samples with positive weight, and zeros elsewhere."""
         return self._back(self.inner.smoother(self._scaled(B)))
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
@@ -272,7 +248,7 @@ class WeightedView:
         where: np.ndarray | None = None,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute leave-one-out predictions (see `KernelView.left_out`), and zeros at samples of weight 0."""
+        """Compute leave-one-out predictions as in `KernelView.left_out`, and zeros at samples of weight 0."""
         part = None if part is None else part[self.index]
         if where is None:
             return self._back(self.inner.left_out(self._scaled(B), coefficients, None, part))
@@ -283,7 +259,7 @@ class WeightedView:
         return out
 
     def _places(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of the samples `where` have a positive weight, and their positions in `index`."""
+        """Return which samples `where` have a positive weight, and the positions of these samples in `index`."""
         has = np.isin(where, self.index)
         return has, np.searchsorted(self.index, where[has])
 
@@ -293,38 +269,38 @@ FittedView: TypeAlias = KernelView | LinearView | WeightedView
 
 
 EIGENPAIRS = 15
-"""Cost of all eigenpairs of a kernel in float64 Cholesky factorizations: 12 to 17 for 1000 to 3000 rows."""
+"""Cost of all eigenpairs of a kernel in float64 Cholesky factorizations, which is 12 to 17 for 1000 to 3000 rows."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of views for the exact engine; each group has one kernel, over one or several views, and one ridge."""
+    """Groups of views for the exact engine. Each group has one kernel over one or several views, and one ridge."""
 
     engine: Exact
-    kernels: Mapping[str, MultiKernel]  # kernel of each group
-    ridges: Mapping[str, Any]  # ridge c of each group, or one per label (L,)
+    kernels: Mapping[str, MultiKernel]
+    ridges: Mapping[str, Any]  # Ridge of each group, as a number or as an array with one value per label.
     data: Data
     center: bool
     random_state: int | None
-    method: SolveMethod = "auto"  # solver of the linear systems
-    tol: float = EXACT  # relative residual of the solutions
-    columns: int | None = None  # total number of right-hand sides, if known
-    last: np.ndarray | None = None  # indices of rows that are placed last in a factorization
+    method: SolveMethod = "auto"
+    tol: float = EXACT  # Relative residual of the solutions.
+    columns: int | None = None  # Total number of right-hand sides, if it is known.
+    last: np.ndarray | None = None  # Indices of the rows that a factorization orders last.
 
     @cached_property
     def storage(self) -> Storage:
-        """Where the kernels are kept."""
+        """Storage of the kernels."""
         return choose_storage(self.engine, self.data.n, len(self.kernels))
 
     def weights(self, name: str) -> np.ndarray:
-        """Return the sample weights of a group (n)."""
+        """Return the sample weights of a group as an array of shape (n,)."""
         return self._of_group(self.data.weights, name)
 
     def _of_group(self, weights: SampleWeights, name: str) -> np.ndarray:
         return weights.of_views(list(self.kernels[name].kernels))
 
     def fitted(self, name: str, n_labels: int = 0) -> Iterator[tuple[slice | np.ndarray, FittedView]]:
-        """Yield the view of a group for each of its ridges, with the labels that use this ridge."""
+        """Yield the fitted view of a group for each of its ridges, and the labels that use this ridge."""
         weights, last = self.weights(name), self.last
         sources = {view: self.data.views[view] for view in self.kernels[name].kernels}
         index = None if (weights == 1).all() else np.flatnonzero(weights)
@@ -333,7 +309,7 @@ class Groups:
                 sources = {view: Subset(source, index) for view, source in sources.items()}
             last = None if last is None else np.flatnonzero(np.isin(index, last))
         counts, least = None if index is None else weights[index], float(np.min(self.ridges[name]))
-        # Bandwidths describe the rows, so class weights are excluded.
+        # A bandwidth describes the rows, so it depends on sample weights but not on class weights.
         often = None if index is None else self._of_group(self.data.weights.plain, name)[index]
         built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, often)
         for ridge, labels in label_groups(self.ridges[name], n_labels):
@@ -347,7 +323,8 @@ class Groups:
         return next(self.fitted(name))[1]
 
     def all(self) -> dict[str, FittedView]:
-        """Fit all groups: in parallel if kernels are in memory, otherwise one by one, because tiles run in parallel."""
+        """Fit all groups, in parallel if their kernels are in memory."""
+        # Fit kernels on workers one after the other, because the tiles of each kernel are computed in parallel.
         with stage("kernels and factors", len(self.kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -360,10 +337,7 @@ class Groups:
         return dict(zip(names, found, strict=True))
 
     def shares_left_out(self) -> dict[str, np.ndarray | None]:
-        """Compute per group the fraction of each sample's weight that leave-one-out predictions omit, or None for 1.
-
-        -> (n,)
-        """
+        """Compute the fraction of each sample's weight (n) that leave-one-out predictions omit, or None for 1."""
         return {name: self.data.weights.share_left_out(list(kernel.kernels)) for name, kernel in self.kernels.items()}
 
     def under(
@@ -375,21 +349,18 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> KernelView | LinearView:
-        """Solve with a built kernel and a ridge.
-
-        sources (n, d); weights (n,)
-        """
+        """Return the view of a fitted kernel with a ridge."""
         method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
         if method == "auto" and isinstance(built.operator, Tiles):
             method, tol = "cg", COEFFICIENTS
-        if compared() is not None and method == "auto":  # Later solves reuse a factor.
+        if compared() is not None and method == "auto":  # A factorization is reused by later solves of the search.
             method = "direct"
         how = partial(self._solver, ridge, built, method, tol, weights, last)
         own, counts = memory(), None if weights is None else weights.tobytes()
         try:
             if own is None or built.key is None:
                 operator, solver = how()
-            else:  # The candidates for one ridge are fitted in succession, so caching the latest one suffices.
+            else:  # All candidates for one ridge are fitted in succession, so caching the latest solver suffices.
                 rows = None if last is None else last.tobytes()
                 given = built.key, ridge, self.center, method, self.columns, counts, tol, rows
                 operator, solver = own.latest(how, name, given)
@@ -408,7 +379,7 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> tuple[Any, LinearSolver | LinearSmoother]:
-        """Return the kernel operator, centered if requested, and a solver for it with a ridge."""
+        """Return the kernel operator, centered if requested, and a solver for this operator and a ridge."""
         own, taken, counts = memory(), compared(), None if weights is None else weights.tobytes()
 
         def placed() -> Operator:
@@ -421,7 +392,8 @@ class Groups:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
-            # If solutions may be inexact, a float32 factor suffices at half the cost; eigenpairs need float64.
+            # Eigenpairs are computed in float64. If solutions may be inexact, a float32 factor costs half as much as a
+            # float64 one.
             price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
             if price < taken and 32.0 * n * n <= own.room:
                 pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))

@@ -23,17 +23,14 @@ from dmo.memory import Memory, remembered
 from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
-_STRIP = 256  # rows converted to float64 at a time
-_KEPT = 2**24  # maximum number of entries of training rows whose prepared form is cached: 64 MiB
-_CACHING = Lock()  # held while a cache of prepared rows changes
-_SAMPLE = 512  # training rows whose pairs estimate the mean distance
+_STRIP = 256  # Number of rows that are converted to float64 at a time.
+_KEPT = 2**24  # Training rows are cached in prepared form up to this number of entries (64 MiB).
+_CACHING = Lock()
+_SAMPLE = 512  # Number of training rows from whose pairs the mean distance is estimated.
 
 
 class Expansion(Protocol):
-    """Function that maps views of m rows to m x k values and can be saved in a model store.
-
-    Call it with views (mapping of name to row source) to get an ndarray of shape (m, k).
-    """
+    """Function of the rows of each view (m x d), which returns m x k values and can be saved in a model store."""
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
@@ -43,19 +40,17 @@ class Expansion(Protocol):
 
 @dataclass(frozen=True)
 class KernelExpansion(KeepsRows):
-    """Kernel expansion f(x) = sum_i k(x, x_i) c_i + offset.
+    """Kernel expansion f(x) = sum_i k(x, x_i) c_i + offset over n training rows x_i."""
 
-    sources (n, d); coefficients (n, k); offset (k,)
-    """
+    # A call computes its m x k values in float64 block by block, so it never needs m x n memory.
 
-    # A call maps views of m rows to m x k values (float64) block by block, so it never needs m x n memory.
-
-    kernel: MultiKernel  # fitted
+    kernel: MultiKernel
     sources: Mapping[str, Rows]
-    coefficients: np.ndarray  # (n, k): c_i
-    offset: np.ndarray  # (k,): added to all values
-    dtype: Any = np.float32  # type of the kernel values
-    _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by first row
+    coefficients: np.ndarray  # Coefficients c_i (n x k).
+    offset: np.ndarray
+    dtype: Any = np.float32
+    # Prepared training rows, by the first row of their block.
+    _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": {}}
@@ -65,7 +60,7 @@ class KernelExpansion(KeepsRows):
         self._prepared.clear()  # Prepared rows may share memory with the rows of the caller.
 
     def __post_init__(self) -> None:
-        # Precomputed kernels are neither kept nor saved: new rows contain the kernel values, only columns are needed.
+        # New rows of a precomputed kernel contain the kernel values, so only the column indices are kept.
         kept = {view: selection(self.sources[view]) for view in self.kernel.pairwise}
         object.__setattr__(self, "sources", {**self.sources, **kept})
 
@@ -78,7 +73,7 @@ class KernelExpansion(KeepsRows):
             for where in row_blocks(n, _BLOCK):
                 key = partial(self._key, views, batch, where)
                 tile = remembered(partial(self._tile, new, where), 8.0 * len(found) * n, key)
-                # Coefficients are large with mixed signs: float32 sums lose ten times more than rounding of the tile.
+                # Sum in float64, because large coefficients of mixed signs amplify float32 rounding errors tenfold.
                 for strip in row_blocks(len(tile), _STRIP):
                     found[strip] += tile[strip] @ self.coefficients[where]
         return out
@@ -91,7 +86,7 @@ class KernelExpansion(KeepsRows):
         return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
 
     def _old(self, where: slice) -> dict[str, Any]:
-        """Prepare some training rows for `tile`; without the cache, this takes longer than predicting a single row."""
+        """Prepare a block of training rows for `tile`, or return it from the cache if all training rows are few."""
         old = self._prepared.get(where.start)
         if old is None:
             old = self.kernel.prepare(self.sources, where, self.dtype)
@@ -101,7 +96,7 @@ class KernelExpansion(KeepsRows):
         return old
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata for a model store; the owner of the training rows saves them once."""
+        """Return the arrays and metadata for a model store, without the training rows that several functions share."""
         arrays = {"coefficients": self.coefficients, "offset": self.offset}
         return arrays, {"kernel": self.kernel.to_dict(), "dtype": np.dtype(self.dtype).name}
 
@@ -118,9 +113,9 @@ class KernelExpansion(KeepsRows):
 def added(
     expansions: Mapping[str, Expansion], views: Mapping[str, Rows], weights: Mapping[str, float] | None = None
 ) -> np.ndarray:
-    """Sum the functions of several views; for samples with missing views, scale up the others by their weights.
+    """Sum the functions of several views at m rows, and return an array of shape (m, k).
 
-    views (m, d) -> (m, k)
+    If a sample lacks views, its sum over the other views is scaled up by the view weights.
     """
     present = {view: presence(source) for view, source in views.items()}
     if all(has is None for has in present.values()):
@@ -144,10 +139,7 @@ def added(
 
 
 def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> dict[str, Expansion]:
-    """Add a constant to a sum of expansions, in its first expansion.
-
-    shift (k,)
-    """
+    """Add a constant (k) to a sum of functions, by adding it to the first function."""
     parts: dict[str, Any] = dict(expansions)
     if shift is not None:
         first = next(iter(parts))
@@ -157,13 +149,13 @@ def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> di
 
 @dataclass(frozen=True)
 class KernelDistances:
-    """Distances of new rows to the training rows of kernel expansions: the sum of -log k(x, x_i), over its mean."""
+    """Distances of new rows to the training rows, computed as -log k(x, x_i) and divided by their mean."""
 
-    # For kernels exp(-d / b), these are the distances d; for a weighted product of them, the weighted sum. A call maps
-    # views and a slice of their rows to len(slice) x n distances (float32).
+    # For a kernel exp(-d / b), the result is proportional to the distance d. For a product of such kernels, it is
+    # proportional to a weighted sum of their distances.
 
-    expansions: list[KernelExpansion]  # over the same training rows
-    scale: float  # mean over pairs of training rows
+    expansions: list[KernelExpansion]  # Functions that have the same training rows.
+    scale: float  # Mean of the distances between training rows.
 
     @classmethod
     def of(
@@ -172,10 +164,7 @@ class KernelDistances:
         scale: float | None = None,
         views: Mapping[str, Rows] | None = None,
     ) -> KernelDistances:
-        """Return the distances that belong to the expansions of an estimator.
-
-        views (n, d)
-        """
+        """Create the distances from the kernels of fitted functions, with an estimated scale if `scale` is None."""
         known = [part for part in expansions.values() if isinstance(part, KernelExpansion)]
         if len(known) < len(expansions):
             raise UserError("distances of features need exact kernels of a distance; use such a base, or visual=0")
@@ -189,7 +178,7 @@ class KernelDistances:
         return cls(known, scale if scale > 0 else 1.0)
 
     def __call__(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
-        """Compute the distances (len(where) x n, float32) of the rows `where` of `views`."""
+        """Compute the float32 distances of the m rows `where` of the views to all n training rows."""
         out = np.zeros((where.stop - where.start, self.expansions[0].coefficients.shape[0]), np.float32)
         for part in self.expansions:
             new = part.kernel.prepare(views, where, part.dtype)
@@ -206,24 +195,16 @@ class KernelDistances:
 
 @dataclass(frozen=True)
 class FactorExpansion:
-    """Expansion f(x) = g(x) B + offset, where g(x) is the raw factor row from the feature map of a low-rank kernel.
+    """Function f(x) = g(x) B + offset, where g(x) is the factor row of x from the feature map of a low-rank kernel."""
 
-    coefficients (r0, k); offset (k,)
-    """
-
-    # A call maps views of m rows to m x k values (float64), block by block.
-
-    view: str  # name of the view
-    feature_map: FeatureMap  # fitted
-    coefficients: np.ndarray  # (r0, k): B for unprojected features, including the mixing matrix of the map
-    offset: np.ndarray  # (k,): added to all values
+    view: str
+    feature_map: FeatureMap
+    coefficients: np.ndarray  # Coefficients B (r0 x k), which include the mixing matrix of the map.
+    offset: np.ndarray
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """Convert coefficients on the factor rows g(x) T, where T is the mixing matrix of the map.
-
-        coefficients (rank, k); offset (k,)
-        """
+        """Create the function from coefficients (rank x k) of the factor rows, which include the mixing matrix."""
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
 
@@ -237,7 +218,6 @@ class FactorExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the function for a model store."""
         arrays, meta = self.feature_map.to_arrays()
         stored = {f"map/{key}": value for key, value in arrays.items()}
         stored |= {"coefficients": self.coefficients, "offset": self.offset}
@@ -245,7 +225,6 @@ class FactorExpansion:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> FactorExpansion:
-        """Restore the function from the output of `to_arrays`."""
         parts = {key.removeprefix("map/"): value for key, value in arrays.items() if key.startswith("map/")}
         feature_map = FeatureMap.from_arrays(parts, meta["map"])
         return cls(meta["view"], feature_map, arrays["coefficients"], arrays["offset"])
@@ -253,22 +232,19 @@ class FactorExpansion:
 
 @dataclass(frozen=True)
 class LinearExpansion:
-    """Linear function f(x) = x W + offset of the dense or sparse rows of one view.
+    """Linear function f(x) = x W + offset of the dense or sparse rows of one view."""
 
-    coefficients (d, k); offset (k,)
-    """
-
-    view: str  # name of the view
-    coefficients: np.ndarray  # (d, k): W
-    offset: np.ndarray  # (k,): added to all values
-    normalize: str | None = None  # norm for normalizing rows first, if the kernel normalizes them
+    view: str
+    coefficients: np.ndarray  # Matrix W of shape (d, k).
+    offset: np.ndarray
+    normalize: str | None = None  # Norm by which each row is divided first, or None.
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         source = views[self.view]
         out = np.empty((source.shape[0], len(self.offset)))
         for where in row_blocks(source.shape[0], _BLOCK):
             block, target = rows(source, where), out[where]
-            # Convert dense rows in strips: a strip stays in the cache until its product and needs no new memory.
+            # Convert dense rows in strips, because a strip stays in the processor cache until its product.
             for part in strips(block, _STRIP):
                 strip = double(block[part])
                 if self.normalize is not None:
@@ -278,20 +254,18 @@ class LinearExpansion:
         return out
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the function for a model store."""
         meta = {"view": self.view} | ({} if self.normalize is None else {"normalize": self.normalize})
         return {"coefficients": self.coefficients, "offset": self.offset}, meta
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> LinearExpansion:
-        """Restore the function from the output of `to_arrays`."""
         return cls(meta["view"], arrays["coefficients"], arrays["offset"], meta.get("normalize"))
 
 
 def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
-    """Compare a linear function with thresholds in float32, close values in float64; return None if not applicable.
+    """Return whether the values of a linear function exceed `thresholds` (k), as a boolean array (m x k).
 
-    views (m, d); thresholds (k,) -> (m, k), bool
+    Values close to a threshold in float32 are compared again in float64. Return None if float32 cannot be used.
     """
     function, *others = expansions.values()
     if others or not isinstance(function, FactorExpansion) or presence(views[function.view]) is not None:
@@ -301,7 +275,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         return None
     limit = thresholds - function.offset
     B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
-    # Error bound for a sum of d products of rounded factors, in any order
+    # Bound the float32 error of a sum of d products, for any order of summation.
     bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
     rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
     rounding[~np.isfinite(limit)] = 0.0
@@ -313,7 +287,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         np.greater(values, 0, out=out[batch])
         longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
         far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
-        close = np.flatnonzero(~far.all(axis=1))  # This includes NaN.
+        close = np.flatnonzero(~far.all(axis=1))  # NaN counts as close to a threshold.
         if close.size:
             index = close + batch.start
             out[index] = function({function.view: Subset(source, index)}) > thresholds
@@ -321,7 +295,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
 
 
 def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return arrays and metadata of expansions for a model store, with shared training rows only once."""
+    """Return arrays and metadata of several functions for a model store. Shared training rows are stored once."""
     sources: dict[str, Rows] = {}
     arrays: dict[str, Any] = {}
     metas = {}
@@ -333,7 +307,7 @@ def store_expansions(expansions: Mapping[str, Expansion]) -> tuple[dict[str, Any
 
 
 def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Expansion]:
-    """Restore the expansions from the output of `store_expansions`."""
+    """Restore the functions from the output of `store_expansions`."""
     sources = without_prefix("rows", arrays)
     loaded: dict[str, Expansion] = {}
     for name, parts in meta["expansions"].items():
@@ -351,9 +325,9 @@ def load_expansions(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """Sum of expansions: one kernel expansion over all views, or one low-rank expansion per view."""
+    """Sum of functions, such as one kernel expansion over all views, or one low-rank function per view."""
 
-    expansions: Mapping[str, Expansion]  # summands
+    expansions: Mapping[str, Expansion]
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         return np.asarray(reduce(add, (expansion(views) for expansion in self.expansions.values())))

@@ -1,4 +1,4 @@
-"""Linear functions in a block Krylov subspace of the rows, and maps from rows to the columns that a pass multiplies."""
+"""Block Krylov subspaces that approximate linear problems, and maps from rows to the columns of moments."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ _LABELS = 256
 class Krylov:
     """Block Krylov subspace of the rows and labels as an approximation of linear problems.
 
-    The coefficients w lie in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B, where B contains the labels and
-    `extra` random columns. Each pass over the rows solves the problem in the current subspace and extends the subspace
-    by one step. It stops when the eigenvalues, which grow with the subspace, grow by at most `tol`. If they still grow
-    more in the last step, a ConvergenceWarning reports the growth. Neither an n x n nor a d x d matrix is formed;
-    memory is 8 d steps (L + extra) bytes. If there are more than 256 label columns, the 256 combinations of largest
-    variance are used.
+    The coefficients lie in the span of X'B, X'X X'B, ..., (X'X)^(steps - 1) X'B, where the matrix B contains the labels
+    and `extra` random columns. If there are more than 256 label columns, B contains the 256 linear combinations of
+    largest variance instead. Each step passes over the rows once, solves the problem in the current subspace and
+    enlarges the subspace. The fit stops if the eigenvalues grow by at most `tol` in a step. If the growth is larger in
+    the last step, it is reported by a ConvergenceWarning. The fit forms neither an n x n nor a d x d matrix. For L
+    label columns, it needs 8 d steps (L + extra) bytes.
 
     Parameters
     ----------
     steps : int, default=10
-        Maximum number of steps, at least 1. A single step has no comparison and gives no warning.
+        Maximum number of steps, at least 1. A single step cannot detect missing convergence and never warns.
     extra : int, default=60
-        Number of random columns in addition to the labels, at least 0.
+        Number of random columns in the matrix B, at least 0.
     tol : float, default=1e-3
-        Stop if no eigenvalue grows by more than this fraction of the largest eigenvalue in a step; above 0.
+        Positive tolerance of the eigenvalues. The fit stops if no eigenvalue grows by more than this fraction of the
+        largest eigenvalue in a step.
 
     Raises
     ------
@@ -69,21 +70,21 @@ class Krylov:
 
 @dataclass(frozen=True)
 class Subspace:
-    """Linear functions with an orthonormal `basis` (d x r), the `mean` of rows (d) and the `trace` of (centered) X X'.
+    """Subspace of linear functions with an orthonormal `basis` (d x r), and the `mean` of the rows X (d).
 
-    `last`: no larger subspace follows; `moments`: of coordinates (ROWS) and labels (LABELS), None for many labels.
+    `trace` is the trace of X X' for centered rows, and `last` is true for the last subspace of the search.
     """
 
     basis: np.ndarray
     mean: np.ndarray
     trace: float
     last: bool
-    moments: Moments | None = None
+    moments: Moments | None = None  # Moments of coordinates and labels, or None for more than 256 label columns.
 
 
 @dataclass(frozen=True)
 class _Products:
-    """Products X'T for targets T (d x q), with X'1 (d) and |X|^2 (a number) if requested, all float64."""
+    """Products X'T of the rows X with targets T, and optionally the column sums and the squared norm of X."""
 
     image: np.ndarray
     sums: np.ndarray
@@ -98,7 +99,7 @@ class _Products:
 
 @dataclass(frozen=True)
 class _FirstStep:
-    """Adds X'S[labels, random columns] of a block; the random columns depend only on the position of the block."""
+    """Adds the products of a block of rows with its labels and with random columns."""
 
     X: InOrder
     extra: int
@@ -116,7 +117,7 @@ class _FirstStep:
 
 @dataclass(frozen=True)
 class _NextStep:
-    """Adds X'S X Q of a block, with weights S and basis Q."""
+    """Adds the product X'S X Q of a block of rows X, for weights S and a basis Q."""
 
     X: InOrder
     Q: np.ndarray
@@ -139,14 +140,11 @@ def subspaces(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> Iterator[Subspace]:
-    """Yield the Krylov subspaces of rows and label columns after 1, 2, ... steps, until no new direction is found.
-
-    X (n, d); labels (n, q); weights (n,)
-    """
-    # Each step is one pass over the rows, on the workers of the current cluster if there is one; an initial pass comes
-    # first. The image X'X Q of a basis Q determines the next step and contains the moments Q'X'X Q of the coordinates,
-    # so no rows need to be mapped for them. Because X'X is symmetric, the image of a step lies in the span of the
-    # previous step, the step itself and the next one.
+    """Yield Krylov subspaces of increasing dimension, until a step finds no new direction."""
+    # After an initial pass, each step passes over the rows once, on the workers of the current cluster if there is one.
+    # The product X'X Q with a basis Q determines the next step, and yields the moments Q'X'X Q of the coordinates
+    # without mapping any rows. Because X'X is symmetric, the product of a step lies in the span of the previous, the
+    # current and the next step.
     n = X.shape[0] if weights is None else float(weights.sum())
     start = labels
     if labels is not None:
@@ -173,14 +171,14 @@ def subspaces(
         )
     known = _KnownLabels.of(labels, start, weights, first, last, center)
     most = min(X.shape)
-    # Allocate one array for all steps; growing it would copy all previous columns at each step.
+    # Allocate one array for all steps, because growing an array copies all previous columns at each step.
     whole = np.empty((X.shape[1], min(most + last.shape[1], method.steps * last.shape[1])), order="F")
     before, r, gram = 0, 0, np.zeros((0, 0))
     for left in range(method.steps - 1, -1, -1):
         whole[:, r : r + last.shape[1]] = last
         before, r, edge = r, r + last.shape[1], before
         basis, recent = whole[:, :r], whole[:, edge:r]
-        # Multiply by an orthonormal basis; otherwise the largest eigenvalue dominates the others.
+        # Multiply by an orthonormal basis, because otherwise the largest eigenvalue dominates all other eigenvalues.
         image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
         image -= n * np.outer(mean, mean @ last)
         column = recent.T @ image
@@ -198,9 +196,9 @@ def subspaces(
 
 @dataclass(frozen=True)
 class _KnownLabels:
-    """Moments of the label columns: Gram matrix (q x q), sums, `row_sums` of the rows (d), and `cross`: Q'X'S labels.
+    """Gram matrix (q x q) and sums of the label columns, sums of the rows (d), and products of labels and rows.
 
-    Q is the basis of the first step, whose span contains X'S labels.
+    `cross` holds these products in the basis of the first step, whose span contains them.
     """
 
     gram: np.ndarray
@@ -218,18 +216,18 @@ class _KnownLabels:
         Q: np.ndarray,
         center: bool,
     ) -> _KnownLabels | None:
-        """Compute them from the first pass; return None if the pass used combinations of labels."""
+        """Compute the moments of the labels from the first pass, or return None if it used combinations of labels."""
         if labels is None or start is None:
             labels = weighted = np.zeros((0, 0))
         elif start.shape[1] < labels.shape[1]:
             return None
         else:
             weighted = labels if weights is None else weights[:, None] * labels
-        rows = np.zeros(len(first.sums)) if center else first.sums  # Coordinates are centered.
+        rows = np.zeros(len(first.sums)) if center else first.sums  # Centered coordinates have sums of 0.
         return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
 
     def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:
-        """Compute the moments of labels and coordinates from the Gram matrix of the coordinates."""
+        """Compute the joint moments of coordinates and labels from the Gram matrix of the coordinates."""
         r, q = basis.shape[1], len(self.sums)
         whole, sums = np.zeros((r + q, r + q)), np.concatenate([self.row_sums @ basis, self.sums])
         whole[:r, :r], whole[r:, r:] = gram, self.gram
@@ -239,7 +237,7 @@ class _KnownLabels:
 
 
 def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Append the columns of a new step to Q'X'X Q; `column` has their last rows, and the rows above are zero."""
+    """Append the columns of a new step to the Gram matrix, where `column` holds their nonzero rows."""
     r, b = len(gram), column.shape[1]
     found = np.zeros((r + b, r + b))
     found[:r, :r] = gram
@@ -249,7 +247,7 @@ def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
 
 
 def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Return the label columns, or the `_LABELS` combinations of largest variance if there are more columns."""
+    """Return the label columns, or the 256 linear combinations of largest variance if there are more columns."""
     if labels.shape[1] <= _LABELS:
         return labels
     _, vectors = np.linalg.eigh(labels.T @ (labels if weights is None else weights[:, None] * labels))
@@ -257,7 +255,7 @@ def _strongest(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def _squares(block: Any, weights: np.ndarray | None) -> float:
-    """Compute |S^1/2 X|^2 of rows with weights S."""
+    """Compute the sum of the squared norms of rows, each multiplied by its weight."""
     if weights is not None:
         return float(weights @ squared_norms(block))
     values = stored_values(block)
@@ -265,11 +263,10 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 
 
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Compute an orthonormal basis of the image of the last step outside the span of `basis` (d x r)."""
-    # Project out the two `recent` steps; `column` holds their products with the image. Floating-point error leaves only
-    # a small component in the other steps. It is removed once the columns are orthonormal, and removed repeatedly if it
-    # is large, as happens for columns with a small residual. Orthonormalizing all steps again costs several times as
-    # much. The length of its residual decides whether a column is kept.
+    """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
+    # First subtract the projection on the two recent steps, whose products with the image are in `column`. Because of
+    # floating-point errors, a small component remains in the earlier steps. Subtract this component from the
+    # orthonormal columns, repeatedly if it is large.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found
@@ -287,8 +284,8 @@ def _orthonormal(B: np.ndarray) -> np.ndarray:
 
 def _spanned(B: np.ndarray, least: float) -> np.ndarray:
     """Compute a nearly orthonormal basis of the columns of B, without directions of singular values up to `least`."""
-    # The Gram matrix is several times as fast as a QR factorization of an n x k block and keeps four digits of
-    # orthogonality. Use QR if floating-point error would exceed the squares of small singular values.
+    # The Gram matrix is several times as fast as a QR factorization of an n x k block, and its basis is orthogonal to
+    # four digits. Use QR if the rounding error of the Gram matrix exceeds the squares of small singular values.
     if not B.shape[1]:
         return B
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -300,52 +297,42 @@ def _spanned(B: np.ndarray, least: float) -> np.ndarray:
 
 
 def _repaired(Q: np.ndarray) -> np.ndarray:
-    """Orthonormalize nearly orthonormal columns by Cholesky QR, keeping their span."""
+    """Orthonormalize nearly orthonormal columns by Cholesky QR, which keeps their span."""
     return Q @ np.linalg.inv(np.linalg.cholesky(Q.T @ Q)).T
 
 
 class RowMap(Protocol):
-    """Map from rows to factor rows, such as a `FeatureMap`; `to_arrays` identifies the map."""
+    """Map from rows to factor rows, such as a `FeatureMap`. The arrays of `to_arrays` identify the map."""
 
     def raw(self, X: Any, /) -> Any:
-        """Map rows in memory to factor rows.
-
-        X (m, d) -> (m, r)
-        """
+        """Map an array of rows (m x d) to factor rows (m x r)."""
         ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return all that the factor rows depend on, as arrays and metadata."""
+        """Return all arrays and metadata on which the factor rows depend."""
         ...
 
 
 @dataclass(frozen=True)
 class ShiftedRows:
-    """Map that returns the rows minus a shift, which preserves the precision of features far from the origin.
+    """Map that subtracts a vector from all rows, to preserve the precision of features far from the origin."""
 
-    shift (d,)
-    """
+    # Sparse rows are not shifted, because they are close to the origin and would become dense.
 
-    # Sparse rows are not shifted: they are close to the origin, and would become dense.
-
-    shift: np.ndarray | None  # (d,): the shift
-    narrow: bool = False  # float32 rows stay float32
+    shift: np.ndarray | None  # Vector of shape (d,) that is subtracted.
+    narrow: bool = False  # Whether float32 rows stay float32.
 
     def raw(self, X: Any, /) -> Any:
-        """Subtract the shift from rows.
-
-        X (m, d) -> (m, d)
-        """
+        """Subtract the shift from an array of rows (m x d)."""
         if self.narrow and isinstance(X, np.ndarray):
             return X if self.shift is None else np.subtract(X, self.shift, dtype=np.float32)
         return shifted(double(X), self.shift)[0]
 
     def single(self, dtype: np.dtype) -> ShiftedRows:
-        """Return the map that keeps float32 rows in float32, or this map for rows of another type."""
+        """Return a map that keeps float32 rows in float32, or this map if the data type is not float32."""
         return replace(self, narrow=True) if dtype == np.float32 else self
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata that identify the shift."""
         return {} if self.shift is None else {"shift": self.shift}, {"kind": "shifted"}
 
 
@@ -353,23 +340,20 @@ class ShiftedRows:
 class SubspaceCoordinates:
     """Map from rows to the coordinates of the centered rows in a subspace of linear functions."""
 
-    subspace: Subspace  # basis and mean, see `dmo.fit.krylov.subspaces`
+    subspace: Subspace  # Basis and mean of a subspace from `subspaces`.
 
     def raw(self, X: Any, /) -> np.ndarray:
-        """Compute coordinates (X - 1 mean') Q; the mean is subtracted after the product to keep sparse rows sparse.
-
-        X (m, d) -> (m, r)
-        """
+        """Compute the coordinates (m x r) of rows (m x d) in the basis, after subtracting the mean of the rows."""
+        # Subtract the mean after the product to keep sparse rows sparse.
         Q = self.subspace.basis
         return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata that identify the subspace."""
         return {"basis": self.subspace.basis, "mean": self.subspace.mean}, {"kind": "subspace"}
 
 
 def weighted(factor_rows: Any, weights: np.ndarray) -> Any:
-    """Multiply factor rows (m x r) by their weights (m); sparse rows stay sparse, block-sparse rows become dense."""
+    """Multiply factor rows (m x r) by their weights (m). Sparse rows stay sparse. Block-sparse rows become dense."""
     if foreign(factor_rows) is not None:
         return factor_rows * placed(weights, factor_rows)[:, None]
     rows = factor_rows.dense() if hasattr(factor_rows, "dense") else factor_rows

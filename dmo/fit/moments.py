@@ -1,17 +1,15 @@
-"""Moments: a small matrix that summarizes n samples for graph-free methods, collected in one pass.
+"""Moments: a small matrix that summarizes n samples for methods without graphs, collected in one pass.
 
-For stacked columns S = [F_1 ... F_V, Y] of n rows, the moments are n, the sums S'1 and the Gram matrix S'S. Moments of
-row blocks, folds and machines can be added. They can also be subtracted: the moments of all samples minus those of a
-fold describe the training set of the fold.
+For the matrix S of all feature and label columns, with n rows, the moments are n, the column sums S'1 and the Gram
+matrix S'S. Moments of row blocks, folds and machines can be added. The moments of a training set are the moments of all
+samples minus the moments of the held-out fold.
 
-Precision: the product of a block uses the precision of the block, mostly float32, because it is nearly all of the work.
-Its rounding error is that of BLAS for sums of 4096 terms: relative to the product of two column lengths it is 5e-7, or
-up to 6e-6 if all terms are equal, depending on the processor. Sums of 256 terms would reduce the error by a third to a
-half, but cost an eighth of the speed. Blocks are added in float64: in float32, the sum over a million rows would lose
-the small eigenvalues that matter with ridges of 1e-5. Tree reduction on a cluster makes this error grow only with the
-logarithm of the number of blocks. More importantly, its fixed shape makes results bit-identical for any number of
-workers. Centering is applied last, on the small matrix. G - s s'/n cancels for columns far from the origin, so such
-columns must be shifted first (see `krylov.ShiftedRows`). Factor rows of bounded kernels need no shift.
+Matrix products use the precision of the block, mostly float32, because they are nearly all of the work. The rounding
+error of a float32 product is 5e-7 of the product of the two column lengths, or up to 6e-6 if all terms are equal.
+Blocks are added in float64, because a float32 sum over a million rows would lose the small eigenvalues that matter for
+ridges of 1e-5. On a cluster, the error of tree reduction grows only with the logarithm of the number of blocks. The
+tree has a fixed shape, so that the results are bit-identical for any number of workers. Centering is applied last, to
+the small matrix. Because it cancels for columns far from the origin, `krylov.ShiftedRows` shifts such columns first.
 """
 
 from __future__ import annotations
@@ -30,30 +28,29 @@ from dmo.errors import UserError
 from dmo.threads import in_threads, thread_count
 
 LABELS = "labels"
-"""Group name of the label columns."""
+"""Name of the group of label columns."""
 ROWS = "rows"
-"""Group name of the columns of the samples (features or factor rows)."""
+"""Name of the group of feature or factor columns."""
 WEIGHTED = "weighted"
-"""Group name of the same columns with every row multiplied by its entry of the diagonal of S."""
+"""Name of the group of feature or factor columns whose rows are multiplied by given numbers."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, sums and Gram matrix of named groups of columns.
+    """Number of rows, column sums and Gram matrix of named groups of columns.
 
     Moments of the same columns can be added and subtracted.
 
     Parameters
     ----------
     widths : dict of str to int
-        Number of columns of each group, in order.
+        Number of columns of each group, in the order of the columns.
     n : int or float
-        Number of rows, or the sum of their weights s.
+        Number of rows, or the sum of their weights.
     sums : ndarray of shape (m,), float64
-        Column sums S'1, or S's with weights.
+        Sums of the columns over the rows, with weights if the rows have weights.
     gram : ndarray of shape (m, m), float64
-        Gram matrix S'S, or S' diag(s) S with weights.
-        S'S, or S' diag(s) S.
+        Sums of the products of all pairs of columns, with weights if the rows have weights.
 
     Examples
     --------
@@ -92,14 +89,15 @@ class Moments:
     def of(cls, block: Mapping[str, Any] | np.ndarray) -> Moments:
         """Compute the moments of one block of rows.
 
-        Products use the precision of the block, and sums use float64. Sparse and block-sparse groups are not converted
-        to dense arrays.
+        Products use the precision of the block, and sums use float64. Sparse and block-sparse groups stay sparse if all
+        groups are NumPy, SciPy or block-sparse arrays.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Groups of columns: NumPy arrays, SciPy sparse arrays, or block-sparse rows with `gram`. If a group is an
-            array of another library, such as torch or CuPy, all groups are multiplied on its device.
+            Groups of columns as NumPy arrays, SciPy sparse arrays, or block-sparse rows. If a group is an array of
+            another library, such as torch or CuPy, all groups are converted to dense arrays and multiplied on its
+            device.
 
         Returns
         -------
@@ -115,12 +113,12 @@ class Moments:
 
     @classmethod
     def collect(cls, blocks: Iterable[Mapping[str, Any] | np.ndarray]) -> Moments:
-        """Sum the moments of blocks of rows; only one block and one m x m matrix are in memory at a time.
+        """Sum the moments of blocks of rows, with one block and one m x m matrix in memory at a time.
 
         Parameters
         ----------
         blocks : iterable of mapping or array
-            Blocks of rows; see `of`.
+            Blocks of rows in one of the forms that `of` accepts.
 
         Returns
         -------
@@ -130,7 +128,7 @@ class Moments:
         Raises
         ------
         UserError
-            If there are no blocks, or for the reasons given in `of`.
+            If there are no blocks, or if `of` would raise an error for a block.
         """
         total: Moments | None = None
         for block in blocks:
@@ -142,18 +140,16 @@ class Moments:
     def absorb(
         self, block: Mapping[str, Any] | np.ndarray, roots: np.ndarray | None = None, skip: str | None = None
     ) -> Moments:
-        """Add a block to these moments in place and return the sum; do not use the original afterwards.
-
-        With thousands of columns, creating and adding a second matrix would take as long as its product.
+        """Add a block to these moments in place and return the sum. The original moments become invalid.
 
         Parameters
         ----------
         block : mapping of str to array of shape (m_b, d), or one array
-            Block of rows; see `of`.
+            Block of rows in one of the forms that `of` accepts.
         roots : ndarray of shape (m_b,) or None, default=None
-            Square roots of the row weights, by which the rows have already been multiplied. None means weights of 1.
+            Square roots of the row weights, by which the rows must already be multiplied. None means unit weights.
         skip : str or None, default=None
-            Group whose products with itself are not needed. They are 0 in the result.
+            Name of a group whose products with itself are not needed and are 0 in the result.
 
         Returns
         -------
@@ -163,7 +159,7 @@ class Moments:
         Raises
         ------
         UserError
-            For the reasons given in `of`.
+            If `of` would raise an error for the block, or if the columns differ.
         """
         groups = _groups(block)
         rows = {name: part.shape[0] for name, part in groups.items()}
@@ -191,7 +187,7 @@ class Moments:
                         if other != name:
                             add_to(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
-            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine its columns with those of another group.
+            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine columns of this group with other columns.
         finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
@@ -214,7 +210,7 @@ class Moments:
         Returns
         -------
         dict of str to slice
-            Columns of each group.
+            Column range of each group.
         """
         edges = np.cumsum([0, *self.widths.values()])
         return {name: slice(int(a), int(b)) for name, a, b in zip(self.widths, edges[:-1], edges[1:], strict=True)}
@@ -230,7 +226,7 @@ class Moments:
         return self.sums / self.n
 
     def centered(self) -> Moments:
-        """Compute the moments of centered columns: Gram matrix S'S - S'1 1'S / n and sums 0.
+        """Compute the moments of the centered columns, whose sums are 0.
 
         Returns
         -------
@@ -258,19 +254,19 @@ class Moments:
         return np.asarray(self.gram[where, where] - np.outer(self.sums[where], self.sums[where] / self.n))
 
     def of_scores(self, coefficients: Mapping[str, np.ndarray], offset: np.ndarray) -> ScoreSums:
-        """Sum the scores s(x) = sum_g g(x) W_g + offset, and their squares, over these rows.
+        """Sum the scores of these rows, and their squares, for linear functions of the groups.
 
         Parameters
         ----------
         coefficients : mapping of str to ndarray of shape (d, L)
-            Coefficients W_g of each group.
+            Coefficients of each group for L scores. Groups without coefficients do not contribute.
         offset : ndarray of shape (L,)
-            Constant added to all scores.
+            Constant that is added to each score.
 
         Returns
         -------
         ScoreSums
-            Sums for the L scores.
+            Sums and sums of squares of the L scores.
         """
         slices = self.slices()
         W = np.zeros((len(self.sums), len(offset)))
@@ -281,12 +277,12 @@ class Moments:
         return ScoreSums(self.n, linear + self.n * offset, square + 2 * offset * linear + self.n * offset**2)
 
     def mixed(self, mixings: Mapping[str, np.ndarray]) -> Moments:
-        """Replace each named group F by F T, with Gram matrix T'GT; T is the last, small factor of a low-rank kernel.
+        """Multiply the columns of groups by a matrix, such as the small last factor of a low-rank kernel.
 
         Parameters
         ----------
         mixings : mapping of str to ndarray of shape (d, r)
-            Matrix T of each group.
+            Matrix T of each group, whose columns F become F T.
 
         Returns
         -------
@@ -303,7 +299,7 @@ class Moments:
         def mix(name: str) -> None:
             where, T = slices[name], mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
-            # Compute the blocks on and left of the diagonal and mirror the others: half the products, no copies.
+            # Compute the blocks on and left of the diagonal and mirror them, which halves the products.
             left = self.gram[where, : where.stop]
             left = left if T is None else T.T @ left
             for other, there in slices.items():
@@ -326,7 +322,7 @@ class Moments:
         group : str
             Name of the group.
         width : int
-            New number of columns.
+            New number of columns of the group.
 
         Returns
         -------
@@ -353,9 +349,9 @@ class Moments:
         Returns
         -------
         arrays : dict of str to ndarray
-            Sums and Gram matrix.
+            Sums and the Gram matrix.
         meta : dict
-            Widths and number of rows, as JSON values.
+            Widths and the number of rows, as JSON values.
         """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
@@ -366,9 +362,9 @@ class Moments:
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            Sums and Gram matrix.
+            Sums and the Gram matrix.
         meta : mapping
-            Widths and number of rows, as JSON values.
+            Widths and the number of rows, as JSON values.
 
         Returns
         -------
@@ -380,21 +376,15 @@ class Moments:
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Row count, sums and sums of squares of L scores; `pooled` computes means and standard deviations from several.
+    """Sums and sums of squares of L scores over rows, from which `pooled` computes means and standard deviations."""
 
-    total, square (L,)
-    """
-
-    n: float  # number of rows, or the sum of their weights
-    total: np.ndarray  # (L,): sums
-    square: np.ndarray  # (L,): sums of squares
+    n: float  # Number of rows, or the sum of their weights.
+    total: np.ndarray  # Sum of each score (L).
+    square: np.ndarray  # Sum of squares of each score (L).
 
 
 def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float, slice | np.ndarray]]:
-    """Group labels that have the same value of a parameter.
-
-    values (n_labels,)
-    """
+    """Group the labels that have the same value of a parameter, given as one number or one value per label."""
     if not isinstance(values, np.ndarray):
         return [(values, slice(None))]
     if values.shape != (n_labels,):
@@ -404,10 +394,7 @@ def label_groups(values: float | np.ndarray, n_labels: int) -> list[tuple[float,
 
 
 def pooled(parts: Iterable[ScoreSums]) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the mean and standard deviation of each score over all parts.
-
-    -> mean, standard deviation (L,)
-    """
+    """Compute the mean and the standard deviation of each score over all parts, as two arrays of shape (L,)."""
     parts = list(parts)
     n = sum(part.n for part in parts)
     mean = np.sum([part.total for part in parts], axis=0) / n
@@ -419,7 +406,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-_PANEL = 512  # columns per panel; the product of two panels fits in the second-level cache
+_PANEL = 512  # Number of columns per panel. The product of two panels fits in the second-level cache.
 
 
 def _add_dense(
@@ -429,13 +416,9 @@ def _add_dense(
     roots: np.ndarray | None,
     skip: slice | None,
 ) -> None:
-    """Add the products of dense groups by panels of columns, except products among the columns `skip`.
-
-    Blocks above the diagonal are mirrored.
-    """
-    # The product of two panels is added to both of its positions while it is in the cache, and its memory is reused. A
-    # single product of all stacked columns would move four times as much memory, which takes a sixth of the time for
-    # thousands of columns.
+    """Add the products of dense groups in panels of columns, except products among the columns `skip`."""
+    # The product of two panels is added to both of its positions while it is in the processor cache, and its memory is
+    # reused. A single product of all columns would move four times as much memory.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
@@ -447,7 +430,7 @@ def _add_dense(
         for (columns, part), (others, beside) in pairs[run::runs]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
-            # Without a type conversion, both operands stay the same array, which halves the work of BLAS.
+            # Avoid copies, because BLAS does half the work if both operands are the same array.
             left, right = part.astype(kind, copy=False), beside.astype(kind, copy=False)
             cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
             moments.gram[columns, others] += cell
@@ -459,9 +442,9 @@ def _add_dense(
 
 
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
-    """Split rows into panels (columns, float32 or float64 rows) of at most `_PANEL` columns; narrow groups are stacked.
+    """Split the columns into panels, each given by its column range and its rows in float32 or float64.
 
-    Groups of different precision are not stacked, because that would convert all of them to float64.
+    Narrow groups are joined only if they have the same precision, because otherwise float32 rows become float64.
     """
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
@@ -479,7 +462,7 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
 
 
 def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarray | None) -> None:
-    """Add the products of groups with arrays of another library, in one product on its device; copy the sums back."""
+    """Add the products of groups with arrays of another library, which are computed on the device of these arrays."""
     there = next(part for part in groups.values() if foreign(part) is not None)
     xp = foreign(there)
     parts = []
@@ -487,7 +470,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                part = part.astype(np.float32, copy=False)  # Labels are stored as bytes.
+                part = part.astype(np.float32, copy=False)  # Convert labels, which are stored as bytes.
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)
@@ -499,7 +482,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
 
 
 def _cross(left: Any, right: Any) -> Any:
-    """Compute left'right if one of them is sparse or block-sparse: CSR if both are sparse, otherwise an array."""
+    """Compute left'right if one matrix is sparse or block-sparse. The result is CSR if both are sparse."""
     if hasattr(left, "gram"):
         return np.asarray(left.gram(right), np.float64)
     if hasattr(right, "gram"):

@@ -1,4 +1,4 @@
-"""The single view of a projection: its columns in moments, and its similarities to landmark samples."""
+"""Columns of the single view of a projection, and its similarities to landmark samples."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.memory import require
 
-_SHARE = (
-    0.5  # fraction of the free memory for similarities or moments; a p x p problem and the rows need memory as well
-)
+_SHARE = 0.5  # Similarities or moments may use this fraction of the free memory, because later steps need memory too.
 _BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class RelationFeatures:
-    """Features `values` (n x p, dense or CSR), and a `function` that builds the expansion of new rows.
+    """Features of the samples (n x p, dense or CSR), and a `function` that turns coefficients into an expansion.
 
-    Its arguments are coefficients on the features (p x k) and an offset (k).
+    The arguments of `function` are coefficients on the features (p x k) and an offset (k).
     """
 
     values: Any
@@ -46,9 +44,9 @@ def relation_features(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> RelationFeatures:
-    """Return the features of rows in memory, or their similarities to samples with positive weight.
+    """Return features of an array of rows: the rows themselves, low-rank factor rows, or similarities to samples.
 
-    source (n, d); weights (n,)
+    Similarities are computed only to samples with positive weight.
     """
     # Mu, Goulermas, Tsujii, Ananiadou 2012, equation 46 and section 3.5.
     similarity = parse_relation(kernel)
@@ -77,16 +75,13 @@ def _similarities(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> RelationFeatures:
-    """Compute similarities to random landmarks, or to all samples with positive weight.
-
-    source (n, d); weights (n,)
-    """
+    """Compute similarities to random landmarks, or to all samples with positive weight."""
     fitted = MultiKernel.of(view, similarity.fit(source, random_state, weights))
     chosen = np.arange(source.shape[0]) if weights is None else np.flatnonzero(weights)
     roots = np.ones(1)
     if n_landmarks is not None:
         chosen = chosen[_drawn(len(chosen), n_landmarks, random_state)]
-    elif weights is not None:  # Repeating a column w times equals one column multiplied by sqrt(w).
+    elif weights is not None:  # Repeating a feature w times has the same effect as multiplying it by sqrt(w).
         roots = np.sqrt(weights[chosen])
     landmarks = similarity.part(source, chosen)
     landmarks = landmarks if similarity.pairwise else rows(landmarks)
@@ -98,18 +93,18 @@ def _similarities(
 
 
 def _drawn(n: int, wanted: int, random_state: int | None) -> np.ndarray:
-    """Draw landmarks among n samples."""
+    """Draw the indices of `wanted` landmarks among n samples."""
     if wanted > n:
         raise TooFewSamples(f"n_landmarks = {wanted}, but there are {n} samples; use n_landmarks <= {n}")
     return np.sort(np.random.default_rng(random_state).choice(n, wanted, replace=False))
 
 
 def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> np.ndarray:
-    """Compute similarities (n x p, float64) of all rows to landmarks; raise a UserError if memory is insufficient."""
+    """Compute float64 similarities of n rows to p landmarks. Raise a UserError if memory is insufficient."""
     n, p = source.shape[0], landmarks.shape[0]
     what, fix = f"similarities of {n} samples to {p}", "pass n_landmarks (such as 2000), or approximation=Nystrom(...)"
     require(relation_bytes(n, p), _SHARE, what, fix)
-    # Use float64, as for features: small eigenvalues of later matrices must be distinguished from rounding error.
+    # Use float64, because later steps must distinguish small eigenvalues from rounding errors.
     old = kernel.prepare({view: landmarks}, slice(0, p), np.float64)
     out = np.empty((n, p))
     for where in row_blocks(n, _BLOCK):
@@ -118,29 +113,26 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
 
 
 def relation_bytes(n: int, p: int) -> int:
-    """Return the bytes of a problem with features or with similarities to p samples."""
+    """Return the memory in bytes of a problem with n samples and p features or similarities."""
     return 8 * p * (n + 4 * p)
 
 
-_SOME = 256  # rows whose mean approximates the mean of all rows
+_SOME = 256  # Number of leading rows whose mean approximates the mean of all rows.
 
 
 @dataclass(frozen=True)
 class ViewColumns:
-    """Columns of a view, computed in a pass over the data for a projection."""
+    """Columns of a view that a projection computes in a pass over the data."""
 
-    row_map: RowMap  # map from rows to columns
+    row_map: RowMap
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
-    ]  # (coefficients (r, k), offset (k,)) -> function of new rows
-    trace: float | None = None  # trace of the linear kernel in all directions, if the columns do not span all of them
+    ]  # Function that returns an expansion for coefficients (r x k) and an offset (k).
+    trace: float | None = None  # Trace of the linear kernel, if the columns do not span all directions.
 
 
 def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
-    """Use the features themselves as columns, minus a shift close to their mean.
-
-    X (n, d)
-    """
+    """Use the features as columns, after subtracting a vector that is close to their mean."""
     what, fix = f"moments of {X.shape[1]} features", "use the dual problem, or approximation=Nystrom(...)"
     require(8 * 4.0 * X.shape[1] ** 2, _SHARE, what, fix)
     shift = _amid(X) if center else None
@@ -164,10 +156,7 @@ def subspace_columns(view: str, subspace: Subspace) -> ViewColumns:
 def factor_columns(
     approximation: Any, view: str, X: Rows, kernel: Any, center: bool, seed: int | None, weights: np.ndarray | None
 ) -> ViewColumns:
-    """Use factor rows of a low-rank kernel as columns.
-
-    X (n, d); weights (n,)
-    """
+    """Use the factor rows of a low-rank kernel as columns."""
     counts = None if weights is None else {view: weights}
     feature_map = fit_maps(approximation, kernel, {view: X}, seed, center, counts)[view]
     return ViewColumns(feature_map, partial(FactorExpansion.of, view, feature_map))
@@ -180,9 +169,9 @@ def collect_view(
     diagonal: np.ndarray | None = None,
     weights: np.ndarray | None = None,
 ) -> Moments:
-    """Collect moments of the columns of a view and of the label columns in one pass over the rows.
+    """Collect the moments of the columns of a view and of the label columns in one pass over the rows.
 
-    X (n, d); labels (n, q); diagonal, weights (n,)
+    With `diagonal` (n), also collect the moments of the columns after each row is multiplied by its entry.
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)
@@ -194,6 +183,6 @@ def collect_view(
 
 
 def _amid(X: Rows) -> np.ndarray | None:
-    """Compute the mean (d) of the first rows, a shift that preserves precision; return None for sparse rows."""
+    """Return the mean of the first rows (d), which is close to the mean of all rows, or None for sparse rows."""
     some = sampled(X, np.arange(min(X.shape[0], _SOME)))
     return dense_means(some)

@@ -1,4 +1,4 @@
-"""One pass over the rows of all views: sums moments of factor rows block by block, locally or on a cluster."""
+"""Passes over the rows of all views, which sum moments of factor rows block by block, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -32,19 +32,15 @@ from dmo.threads import in_threads
 
 @dataclass
 class FeatureRows:
-    """Raw factor rows (see `FeatureMap.raw`) of blocks of rows, by group of columns.
+    """Raw factor rows of each group of columns (see `FeatureMap.raw`), indexed by a slice of rows."""
 
-    views (n, d); weights (n,)
-    """
+    # The client process caches blocks for its next pass, up to `limit` bytes in total.
 
-    # Index with a slice of rows. Blocks are cached for the next pass in the client process, up to `limit` bytes in
-    # total; `nbytes` is the current size.
-
-    views: Mapping[str, Rows]  # (n, d): rows by group, in chunks of whole rows
-    maps: Mapping[str, RowMap]  # row map of each group, such as a fitted feature map
-    limit: int = 0  # maximum size of the cache in bytes
+    views: Mapping[str, Rows]
+    maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
+    limit: int = 0
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    portable: bool = False  # whether factor rows may be arrays of the library chosen by the setting `dmo.device`
+    portable: bool = False  # Whether factor rows may be arrays of the library that `dmo.device` chooses.
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +62,7 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # Read in this thread, because readers keep the rest of a chunk per thread; map the rows in several threads.
+            # Map the rows in several threads, but read them in this thread, where the reader keeps the rest of a chunk.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
@@ -93,7 +89,6 @@ class FoldMoments:
         return FoldMoments([a + b for a, b in zip(self.folds, other.folds, strict=True)])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and JSON metadata for a store."""
         arrays: dict[str, np.ndarray] = {}
         metas = []
         for i, moments in enumerate(self.folds):
@@ -104,19 +99,18 @@ class FoldMoments:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> FoldMoments:
-        """Restore the moments from the output of `to_arrays`."""
         parts = [{key: arrays[f"{i}/{key}"] for key in ("sums", "gram")} for i in range(len(meta["folds"]))]
         return cls([Moments.from_arrays(part, own) for part, own in zip(parts, meta["folds"], strict=True)])
 
 
 @dataclass(frozen=True)
 class _MomentPass:
-    """Adds a block of factor rows, with the labels and folds of its rows, to the moments of each fold."""
+    """Adds the factor rows and labels of a block to the moments of each fold."""
 
     raw: FeatureRows
     n_folds: int
-    labels: InOrder | None  # labels that are read from a store instead of being sent with the task
-    squares: bool = True  # whether to compute products of labels with labels
+    labels: InOrder | None  # Labels that tasks read from a store, or None if tasks receive them.
+    squares: bool = True  # Whether to compute the products of labels with labels.
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, folds, weights = beside
@@ -148,13 +142,12 @@ def collect_moments(
     weights: np.ndarray | None = None,
     squares: bool = True,
 ) -> list[Moments]:
-    """Collect moments of [raw factor rows of every group, labels] in one pass over the rows.
+    """Collect the moments of the raw factor rows of all groups and of the labels in one pass over the rows.
 
-    Y (n, L); folds, weights (n,); without `squares`, products of labels with labels are 0
+    `folds` holds the number of each sample's fold. Without `squares`, the products of labels with labels are 0.
     """
-    # Inside `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can resume. Labels
-    # of 0 and 1 are sent as bytes, together with their task. Memory: one block of rows, and one Gram matrix per fold
-    # and worker; nothing grows with n.
+    # Inside the context `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can
+    # resume. Each worker needs memory for one block of rows and one Gram matrix per fold, but none that grows with n.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
@@ -175,14 +168,11 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-_SPARSE = 1 / 16  # fraction of nonzero labels up to which sparse products are faster than dense ones
+_SPARSE = 1 / 16  # Sparse products are faster than dense products up to this fraction of nonzero labels.
 
 
 def _label_block(Y: Any) -> Any:
-    """Convert the labels of a block to float32 if it holds them exactly, as CSR if most of them are 0.
-
-    Y (m, L) -> (m, L)
-    """
+    """Convert the labels of a block (m x L) to float32 if this is exact, and to CSR if most of them are 0."""
     kind = np.dtype(np.float32) if Y.dtype.itemsize == 1 else Y.dtype
     if nonzero_count(Y) > _SPARSE * Y.shape[0] * Y.shape[1]:
         return np.ascontiguousarray(dense(Y), kind)
@@ -190,7 +180,7 @@ def _label_block(Y: Any) -> Any:
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
-    """Return labels to send with the tasks, 0 and 1 as bytes, and a reader of labels that tasks read themselves."""
+    """Return the labels to send with tasks (0 and 1 as bytes), and a reader if tasks read the labels themselves."""
     if isinstance(Y, LabelRows):
         return (Y.source, None) if in_memory(Y.source) else (None, InOrder(Y.source))
     if isinstance(Y, EntryRows):
@@ -201,17 +191,17 @@ def _given(Y: Any) -> tuple[Any, InOrder | None]:
     return Y, None
 
 
-_CARRIED = 1024  # number of labels whose products are dense at a time
+_CARRIED = 1024  # Number of labels whose products are dense at a time.
 
 
 def label_products(
     raw: FeatureRows, Y: scipy.sparse.csr_array, weights: np.ndarray | None = None
 ) -> tuple[Moments, np.ndarray]:
-    """Collect moments of the rows and their products with many sparse labels, in one pass in the client process.
+    """Collect the moments of the rows, and the products (L x d) of many sparse labels with the rows, in one pass.
 
-    Y (n, L); weights (n,) -> products (L, d)
+    The pass runs in the client process.
     """
-    # Nothing of size n x L or L x L is formed: a block only updates the products of the labels of its samples.
+    # No dense array of shape (n, L) or (L, L) is formed. A block updates only the products of labels that it contains.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -239,7 +229,7 @@ def label_products(
 
 
 PRESENCE = "presence"
-"""Group name of the columns with the fraction of each sample's weight that each group has."""
+"""Name of the group of columns that hold the weights of each group divided by the square root of `mass`."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +238,7 @@ class _PassivePass:
 
     raw: FeatureRows
     names: tuple[str, ...]
-    labels: InOrder | None  # see `_MomentPass`
+    labels: InOrder | None
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, weights = beside
@@ -274,7 +264,7 @@ def passive_moments(
 ) -> tuple[Moments, dict[str, Moments]]:
     """Collect the moments for homogeneity analysis of groups with missing samples, in one pass over the rows.
 
-    Y (n, L); weights, mass (n,)
+    `weights` holds the sample weights (n) of each group, and `mass` (n) is the weighted mean over the groups.
     """
     names = tuple(weights)
     columns = np.column_stack([*(weights[name] for name in names), mass])
@@ -296,7 +286,7 @@ def passive_moments(
 
 @dataclass(frozen=True)
 class _Image:
-    """Product F'R of factor rows F and blocks R computed from them in a pass (float64); groups are stacked by rows."""
+    """Sum of the float64 products F'R of factor rows F with blocks R, stacked over the groups."""
 
     image: np.ndarray
 
@@ -309,12 +299,15 @@ class _Image:
 
 @dataclass(frozen=True)
 class _GapPass:
-    """Adds [F, 1]' diag(s) (U o [F, 1] B) of a block; U: missing weights of entries, B: coefficients of [F, 1]."""
+    """Adds the products of the rows and scores of a block that missing or down-weighted labels contribute."""
+
+    # For factor rows F, sample weights s, coefficients B and one minus the entry weights U, a block adds
+    # [F, 1]' diag(s) (U o [F, 1] B), where o is the entrywise product.
 
     raw: FeatureRows
     coefficients: np.ndarray
-    which: np.ndarray  # columns of the entries
-    by_gaps: bool  # whether the counts of a block are the matrix of its missing entries
+    which: np.ndarray  # Labels to which the columns of the coefficients belong.
+    by_gaps: bool  # Whether `counts` marks the missing entries of a block.
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         counts, weights = beside
@@ -338,16 +331,16 @@ class _GapPass:
 
 
 def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
-    """Compute F'R for factor rows in any form and a sparse matrix."""
+    """Compute F'R for factor rows F of any type and a sparse matrix R."""
     return dense(R.T @ (F.dense() if hasattr(F, "dense") else F)).T
 
 
 def gap_products(
     raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Compute the part of a regression's products due to missing or down-weighted labels, in one pass over the rows.
+    """Compute the part of a ridge regression's products that missing or down-weighted labels contribute, in one pass.
 
-    coefficients (d + 1, k); counts (n, L), weights of label entries; which (k,), their columns -> (d + 1, k)
+    `coefficients` and the result have shape (d + 1, k). `counts` (n x L) holds entry weights, and `which` the k labels.
     """
     given = counts.missing if isinstance(counts, KnownRows) else counts
 
@@ -360,12 +353,13 @@ def gap_products(
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration).image
 
 
-_LEAST, _WIDE = 64, 1 << 20  # minimum rows, and maximum entries, of kernel values converted to float64 at a time
+# Kernel values are converted to float64 in strips of at least 64 rows and at most 2**20 entries.
+_LEAST, _WIDE = 64, 1 << 20
 
 
 @dataclass(frozen=True)
 class _LandmarkPass:
-    """Adds [C, 1]'R of a block of kernel values C, where R is [labels, 1] or [C, 1] times the coefficients."""
+    """Adds the products of kernel values C of a block, and of ones, with labels or with C times coefficients."""
 
     raw: FeatureRows
     coefficients: Any
@@ -377,8 +371,8 @@ class _LandmarkPass:
         given = beside[0] if self.labels is None else self.labels[block]
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
-        # Coefficients are large if landmarks are close together. Float32 products then lose ten times more of their
-        # differences than in a Gram matrix of factor rows. This is enough to find steps, but not to measure residuals.
+        # If landmarks are close together, coefficients are large, and float32 products lose ten times as much as a
+        # Gram matrix of factor rows. Float32 then suffices to find steps, but not to measure residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)
@@ -397,9 +391,9 @@ def landmark_products(
     coefficients: np.ndarray | None,
     wide: bool = True,
 ) -> np.ndarray:
-    """Multiply kernel values at landmarks by labels, or by their own products with coefficients, in one pass.
+    """Multiply kernel values at landmarks by the labels, or by their own products with coefficients, in one pass.
 
-    Y (n, L); coefficients (r + 1, k) -> (r + 1, k)
+    The coefficients of r landmarks and an intercept have shape (r + 1, k), like the result.
     """
     own, stored = _given(Y)
 
@@ -420,7 +414,7 @@ def _configuration(
     """Compute a SHA-256 digest of all inputs of the sums, including the order of their columns."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else fingerprint(Y) if isinstance(Y, EntryRows) else Y
-    given = () if weights is None else (weights,)  # Without weights, digests of older checkpoints stay valid.
+    given = () if weights is None else (weights,)  # Without weights, digests equal those of older checkpoints.
     return digest(
         "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
     )

@@ -32,7 +32,7 @@ def solutions(
 ) -> Iterator[tuple[Labels, Any, np.ndarray, np.ndarray | None, np.ndarray]]:
     """Solve (K + c I) a = y for the labels of each ridge of a group, with any representation of the samples.
 
-    targets (n, L) as in `coefficients` of a view -> labels, view, and their targets, means and coefficients
+    Yield the labels with their view, targets, means and coefficients.
     """
     for labels, view in views:
         own = targets[:, labels]
@@ -41,9 +41,9 @@ def solutions(
 
 
 def joined(parts: Sequence[tuple[Labels, np.ndarray]], n_labels: int) -> np.ndarray:
-    """Combine results by groups of labels into one array, in the order of the labels."""
+    """Combine the results for groups of labels into one array, in the order of the labels."""
     if isinstance(parts[0][0], slice):
-        return parts[0][1]  # Not a copy: another memory layout would change the order of sums.
+        return parts[0][1]  # Do not copy, because another memory layout changes the order of sums.
     out = np.empty((len(parts[0][1]), n_labels))
     for labels, columns in parts:
         out[:, labels] = columns
@@ -52,62 +52,47 @@ def joined(parts: Sequence[tuple[Labels, np.ndarray]], n_labels: int) -> np.ndar
 
 @dataclass(frozen=True)
 class MomentSystem:
-    """Normal equations of a ridge regression on the kernel sum_v w_v F_v F_v', computed from moments.
-
-    columns, scale (d,); rows (d, m); gram (d, d)
-    """
+    """Normal equations of a ridge regression on the weighted sum of the low-rank kernels F_v F_v', from moments."""
 
     moments: Moments
-    weights: Mapping[str, float]  # w_v by view
+    weights: Mapping[str, float]  # Kernel weight of each view.
     center: bool
-    columns: np.ndarray  # indices of the columns of the views in the moments
-    scale: np.ndarray  # sqrt(w_v) of each of these columns
-    rows: np.ndarray  # their products with all columns of the moments
-    gram: np.ndarray  # F'F of the stacked factor rows F = [sqrt(w_v) F_v]
+    columns: np.ndarray  # Indices of the d columns of these views in the moments.
+    scale: np.ndarray  # Square root of the kernel weight of each column.
+    rows: np.ndarray  # Products of the d columns with all m columns of the moments.
+    gram: np.ndarray  # Gram matrix F'F of the stacked factor rows F of all views, scaled by the weights.
 
     @classmethod
     def of(cls, moments: Moments, weights: Mapping[str, float], center: bool) -> Self:
-        """Select the views that have weights, and center their products if `center`."""
+        """Create the equations of the views that have weights, from centered products if `center`."""
         slices = moments.slices()
         columns = np.concatenate([np.r_[slices[view]] for view in weights])
         scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-        rows = moments.gram[columns]  # Do not copy all rows: with many labels, most products are of labels with labels.
+        rows = moments.gram[columns]  # Copy only these rows, because most products are of labels with labels.
         if center:
             rows -= np.outer(moments.sums[columns], moments.sums / moments.n)
         return cls(moments, weights, center, columns, scale, rows, rows[:, columns] * scale[:, None] * scale)
 
     @property
     def mean(self) -> np.ndarray:
-        """Column means.
-
-        -> (d,)
-        """
+        """Means of the d columns."""
         return self.moments.mean()[self.columns]
 
     def shifted(self, c: float) -> np.ndarray:
-        """Compute F'F + c I.
-
-        -> (d, d)
-        """
+        """Compute F'F + c I (d x d)."""
         shifted = self.gram.copy()
         shifted.flat[:: len(shifted) + 1] += c
         return shifted
 
     def by_view(self, beta: np.ndarray) -> dict[str, np.ndarray]:
-        """Split coefficients by view.
-
-        beta (d, L) -> (d_v, L)
-        """
+        """Split the rows of coefficients (d x L) by view."""
         edges = np.cumsum([self.moments.widths[view] for view in self.weights])[:-1]
         return dict(zip(self.weights, np.split(beta, edges), strict=True))
 
     def views(
         self, c: float | np.ndarray, weights: np.ndarray | None, n_labels: int
     ) -> Iterator[tuple[Labels, MomentView]]:
-        """Yield the views for each ridge and, if each label has its own weights, for each combination of weights.
-
-        weights (L, V)
-        """
+        """Yield a view for each ridge and, if each label has its own view weights (L x V), for each set of weights."""
         if weights is None:
             for value, labels in label_groups(c, n_labels):
                 yield labels, MomentView(self.gram, self.scale, value, slice(None))
@@ -125,22 +110,16 @@ class MomentSystem:
 
 @dataclass(frozen=True)
 class MomentView:
-    """Columns of moments under a ridge; it knows targets by their products with the (centered) columns.
-
-    gram (r, r); scale (r,)
-    """
+    """Columns of moments with a ridge, which need only the products of targets with the (centered) columns."""
 
     gram: np.ndarray
     scale: np.ndarray
     ridge: float
-    used: Labels  # columns with a positive weight
+    used: Labels  # Columns with a positive weight.
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
-        """Compute sqrt(w) (F'F + c I)^-1 sqrt(w) B, which replaces B.
-
-        B (d, k) -> (d, k)
-        """
-        # This equals kernel ridge regression by the push-through identity.
+        """Compute the ridge coefficients (d x k) from products B of the columns with targets, and overwrite B."""
+        # By the push-through identity, kernel ridge regression has the same coefficients.
         for some in row_blocks(B.shape[1], _LABELS):
             right = B[self.used, some]
             found = self.scale[:, None] * positive_solve(self.gram, self.ridge, self.scale[:, None] * right)
@@ -156,11 +135,10 @@ def ridge(
     center: bool = True,
     sparse: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute ridge regression of the labels on the summed kernel sum_v w_v F_v F_v'.
+    """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    weights, c (L,); sparse: products (L, sum d_v), overwritten, and counts (L,) -> coefficients (d_v, L); offset (L,)
+    If the moments do not contain the labels, `sparse` holds their sums and (overwritten) products with the columns.
     """
-    # With many sparse labels, the caller passes their products, because the moments do not contain these labels.
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
     if sparse is None:
@@ -175,18 +153,19 @@ def ridge(
     return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(n_labels)
 
 
-# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples,
-# float32 changed scores by 1.5e-6 of their standard deviation at 5e2, by 1.2e-5 at 5e4 and by 8e-5 at 1.7e5.
+# If the condition number of the ridge system exceeds this value, float32 products are repeated in float64. On 50 000
+# random samples, float32 changed scores by 1.2e-5 of their standard deviation at a condition number of 5e4, and by 8e-5
+# at 1.7e5.
 _PRECISE = 1e5
-# Same threshold for eigenvectors. On 20 000 random samples, float32 changed the space of KGHA with balance 1 by 5e-6 at
-# 1e4 and by 7e-5 at 1e5.
+# Eigenvectors use a lower limit. On 20 000 random samples, float32 changed the space of KGHA with balance 1 by 5e-6 at
+# a condition number of 1e4 and by 7e-5 at 1e5.
 SPACE = 1e4
 
 
 def is_precise(
     moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool, most: float = _PRECISE
 ) -> bool:
-    """Return whether float32 moments determine a ridge regression: the condition number is at most `most`."""
+    """Return whether float32 moments suffice for a ridge regression, whose condition number may be at most `most`."""
     try:
         return Equilibrated(MomentSystem.of(moments, weights, center).shifted(float(np.min(c)))).condition() <= most
     except IllConditioned:
@@ -203,12 +182,12 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute ridge regression of each label on the rows where it is known, from moments and passes over all rows.
 
-    some (L,) -> coefficients (d_v, L); offset (L,)
+    `some` (L) marks labels that are known in any row. Return coefficients (d_v x L) by view and the offset (L).
     """
-    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional intercept if `center`. D contains the
-    # sample weights and M_l the entry weights of the label, 0 if it is missing. Conjugate gradients solve all labels
-    # together, preconditioned by the regression on all rows. Each iteration needs one pass, which computes the part of
-    # the product due to missing or down-weighted entries.
+    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional intercept if `center`. The diagonal
+    # matrix D contains the sample weights. M_l contains the entry weights of the label, which are 0 for missing
+    # entries. Conjugate gradients solve all labels together, preconditioned by the regression on all rows. Each
+    # iteration needs one pass, which computes the contribution of missing or down-weighted entries to the product.
     equations = MomentSystem.of(moments, weights, center)
     columns, scale = equations.columns, equations.scale
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
@@ -235,21 +214,22 @@ def masked_ridge(
     return equations.by_view(scale[:, None] * found[:-1]), found[-1]
 
 
-_LABELS = 4096  # number of labels solved at a time
-_ENOUGH = 1e-11  # relative residual at which a label has converged
+_LABELS = 4096  # Number of labels that are solved at a time.
+_ENOUGH = 1e-11  # A label has converged at this relative residual.
 _PRODUCTS = 2000
 
 
 def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Complete targets so that regressing all rows on them equals regressing each column with its own entry weights.
+    """Complete targets so that regression of all rows on them equals regression with the weights `counts` of entries.
 
-    targets, counts (n, L); weights (n,) -> (n, L)
+    Missing entries have weight 0.
     """
-    # Entry (i, l) has weight w_i m_il, where m = 0 if it is missing. At the minimum, the fitted values f = H t are
-    # those of t = m o y + (1 - m) o f: missing entries equal the predictions of the regression, and known entries are
-    # kept. With D = diag(w), D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. H D^-1 is a
-    # good preconditioner, and the exact inverse if all m are 1. One factorization of all rows therefore serves all
-    # columns. H^-1 f is never formed: directions are stored as stacked pairs (H q, q).
+    # Entry (i, l) has weight w_i m_il, where m_il is 0 if the entry is missing. At the minimum, the fitted values are
+    # f = H t for the smoother H and the completed targets t = m o y + (1 - m) o f, where o is the entrywise product. So
+    # missing entries equal the predictions of the regression, and known entries are kept. With D = diag(w), the system
+    # D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. Because H D^-1 is a good
+    # preconditioner, one factorization of all rows serves all columns. Directions are stored as pairs (H q, q), so that
+    # H^-1 f is never formed.
     out, n = np.where(counts > 0, targets, 0.0), len(targets)
     columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
     if not columns.size:
@@ -277,13 +257,10 @@ def column_gradients(
     precondition: LinearMap,
     tol: float = _ENOUGH,
 ) -> np.ndarray:
-    """Solve A_l x_l = b_l by conjugate gradients for each column l, with joint matrix products for all columns.
-
-    B (m, L) -> (m, L)
-    """
-    # 1. Converged columns are removed: further iterations would divide rounding errors by each other. 2. Columns whose
-    # direction has length 0 (exact solutions) are removed for the same reason. 3. A warning reports how many columns
-    # are above the tolerance at the end, and the largest residual.
+    """Solve A_l x_l = b_l by conjugate gradients for each column of B (m x L), with joint products for all columns."""
+    # Converged columns are removed, because further iterations would divide rounding errors by each other. Columns with
+    # an exact solution, whose direction has length 0, are removed too. At the end, a warning reports
+    # how many columns exceed the tolerance, and their largest residual.
     X, active = np.zeros_like(B), np.arange(B.shape[1])
     R = B.copy()
     Z = precondition(R)
@@ -316,7 +293,7 @@ def column_gradients(
 
 
 _KEPT = 2**30
-"""Maximum size in bytes of factor rows cached for the next pass in the client process."""
+"""Maximum size in bytes of factor rows that the client process caches for the next pass."""
 
 
 def completed(
@@ -324,7 +301,7 @@ def completed(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Impute missing or down-weighted targets with the predictions of the regression itself, and center the targets.
 
-    targets (n, L); weights (n,) -> targets (n, L); means (L,)
+    Return the targets and their means, which are None if the targets are complete or not centered.
     """
     if data.complete:
         return targets, None
@@ -343,19 +320,16 @@ def completed(
 
 @dataclass(frozen=True)
 class PartialRidge:
-    """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels.
+    """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels."""
 
-    coefficients (rank, L); offset, mean (L,)
-    """
-
-    total: Moments  # weighted moments of factor rows and labels
-    maps: Mapping[str, FeatureMap]  # fitted feature maps
-    shares: Mapping[str, float]  # kernel weights of the views
-    ridge: float | np.ndarray  # c
-    center: bool  # whether there is an intercept
-    coefficients: dict[str, np.ndarray]  # (rank, L): coefficients of the factor rows
-    offset: np.ndarray  # (L,): offset of the function, including the intercept
-    mean: np.ndarray  # (L,): label means of these rows, minus the frequencies that scores exclude
+    total: Moments
+    maps: Mapping[str, FeatureMap]
+    shares: Mapping[str, float]  # Kernel weight of each view.
+    ridge: float | np.ndarray  # Ridge, with one value or one per label.
+    center: bool
+    coefficients: dict[str, np.ndarray]  # Coefficients (rank x L) of the factor rows of each view.
+    offset: np.ndarray  # Offset (L) of the function, which includes the intercept.
+    mean: np.ndarray  # Label means (L) of these rows, minus the label frequencies that scores exclude.
 
     @classmethod
     def of(
@@ -367,7 +341,7 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """Fit from moments of rows with complete labels; `frequency` (L): label frequencies of all samples."""
+        """Fit from moments of rows with complete labels. Scores exclude the label frequencies `frequency` (L)."""
         found, offset = ridge(total, shares, c, center)
         mean = total.mean()[total.slices()[LABELS]] - frequency if center else np.zeros_like(frequency)
         return cls(total, maps, shares, c, center, found, offset + mean, mean)
@@ -385,7 +359,7 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """Fit from n rows by view, labels (n x L, 0 if missing) and the weights of label entries (None means all 1)."""
+        """Fit from rows, labels (n x L, 0 if missing), and weights `counts` of label entries (None means all 1)."""
         raw = FeatureRows(views, maps, 0 if counts is None else _KEPT)
         often = None if (weights == 1).all() else weights
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
@@ -403,7 +377,8 @@ class PartialRidge:
         targets = Y if whole or counts.dtype == bool else ProductRows(Y, counts)
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
-            read = raw if own is maps else replace(raw, maps=own)  # `raw` caches its blocks for the later passes.
+            # Keep `raw`, because it caches its blocks for later passes.
+            read = raw if own is maps else replace(raw, maps=own)
             return collect_moments(read, targets, None, often, squares=False)[0].mixed(mixings)
 
         if whole:
@@ -428,7 +403,7 @@ class PartialRidge:
         return cls(total, *given, found, offset - frequency if center else offset, mean)
 
     def expansions(self, share: float) -> dict[str, Expansion]:
-        """Return the function times `share` as a sum of expansions by view; coefficients are scaled in place."""
+        """Return the function times `share` as a sum over views. The coefficients are scaled in place."""
         parts: dict[str, Expansion] = {}
         for view, B in self.coefficients.items():
             B *= share
@@ -436,17 +411,17 @@ class PartialRidge:
         return shifted(parts, share * self.offset)
 
     def left_out(self, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Compute leave-one-out scores (s_i - h_i y_i) / (1 - h_i) if all labels are known, in one pass over the rows.
+        """Compute leave-one-out scores (s_i - h_i y_i) / (1 - h_i) of complete labels in one pass over the rows.
 
-        The regression omits the weight `weights` (n) of each row; views (n, d); Y (n, L) -> (n, L)
+        The score of a row omits the weight of this row in `weights` (n).
         """
-        # With R'R = F'F + c I for the weighted (centered) factor rows, h_i = |f_i R^-1|^2.
+        # The leverage is h_i = |f_i R^-1|^2, where R'R = F'F + c I for the weighted (centered) factor rows F.
         #
         # Rifkin, Lippert 2007, section 3.
         total = self.total
         system = MomentSystem.of(total, self.shares, self.center)
-        # Compute |R^-1'f|^2 by a triangular solve: R has the root of the condition number of F'F + c I, and a sum of
-        # squares cannot cancel.
+        # Compute the leverage by a triangular solve. R has only the square root of the condition number of F'F + c I,
+        # and a sum of squares cannot cancel.
         groups = label_groups(self.ridge, Y.shape[1])
         roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
         mean = system.mean if self.center else 0.0

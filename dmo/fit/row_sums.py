@@ -1,12 +1,12 @@
 """Sums over blocks of rows, in the client process or on a cluster, with checkpoints of partial sums.
 
-Every result of a pass over the rows is such a sum: moments, or products of the rows with a few vectors. The rows are
-split into blocks, successive blocks form tasks, and successive tasks form segments. Their sizes depend only on the
-numbers of rows and columns. Floating-point sums depend on their order, so the order must depend neither on the workers
-nor on the time of an interruption. In the client process, blocks are added one after the other. On a cluster, the tasks
-of a segment are added by tree reduction, so that no worker sends or adds more than a few sums. The segments are then
-added one after the other on the workers. The client fetches the partial sum for each checkpoint, and from time to time
-in case workers are lost. A later run, or the remaining workers, resume from it.
+Every result of a pass over the rows is a sum over blocks, such as moments, or products of the rows with a few vectors.
+The rows are split into blocks, successive blocks form tasks, and successive tasks form segments. All sizes depend
+only on the numbers of rows and columns. Because floating-point sums depend on their order, the order must not depend on
+the workers or on interruptions. The client process adds one block after the other. On a cluster, the tasks of a segment
+are added by tree reduction, so that no worker sends or adds more than a few sums. The workers then add one segment
+after the other. The client fetches the partial sum for each checkpoint, and from time to time in case workers are lost.
+A later run or the remaining workers resume from this sum.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
 
 BLOCK = 4096
-"""Rows per block."""
+"""Number of rows per block."""
 TASK_BLOCKS = 2
-"""Maximum number of blocks per task, unless tasks of this size would exceed `_TASKS` in number."""
-_SEGMENT, _PARTS = 16, 4  # maximum tasks per segment; minimum segments per pass, if there are enough tasks
-_TASKS, _LIGHT = 256, 64  # tasks per pass for very many rows, and for few columns; each task has 10 ms of overhead
-_IN_TASK = 1 << 22  # maximum bytes of arrays sent within a task; larger arrays are scattered separately
+"""Maximum number of blocks per task, unless a pass would then have more than 256 tasks."""
+# Maximum number of tasks per segment. Minimum number of segments per pass, if there are enough tasks.
+_SEGMENT, _PARTS = 16, 4
+_TASKS, _LIGHT = 256, 64  # Maximum and minimum number of tasks for very many rows. Each task has an overhead of 10 ms.
+# Maximum size in bytes of arrays that are sent within a task. Larger arrays are scattered separately.
+_IN_TASK = 1 << 22
 log = logging.getLogger("dmo")
 
 Beside: TypeAlias = tuple[Any, ...]
-"""Arrays with one entry per row (CSR labels are allowed); each task gets the slice of its rows. None if absent."""
+"""Arrays with one entry per row, or None if absent. Each task receives the slices of its rows."""
 
 
 class RowSum(Protocol):
@@ -45,26 +47,26 @@ class RowSum(Protocol):
     def __add__(self, other: Self) -> Self: ...
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and JSON metadata for a store."""
+        """Return the arrays and JSON metadata for a store."""
         ...
 
 
 S = TypeVar("S", bound=RowSum)
 AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
-"""Function (sum so far or None, rows of a block, their entries) -> new sum; it may overwrite the sum so far."""
+"""Function that returns the sum so far (or None) plus a block, given the slice of its rows and their arrays.
+The function may overwrite the sum so far."""
 
 
 def task_blocks(n: int, columns: int | None = None) -> int:
-    """Return the blocks per task of a pass: at least about 16 tasks, and for very many rows tasks of 0.1 s of work."""
-    # Estimated time: 10 ns per number, and 0.1 ns per product of two numbers.
+    """Return the number of blocks per task: small enough for about 16 tasks or more, but larger for very many rows."""
+    # For very many rows, a task takes about 0.1 s, if a number takes 10 ns and a product of two numbers takes 0.1 ns.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 
 
 def segment_tasks(tasks: int) -> int:
-    """Return the tasks per segment of a pass."""
-    # Sums can be saved between segments, so there are at least four. Each segment sends one sum to the client, so
-    # segments are as large as this allows.
+    """Return the number of tasks per segment."""
+    # Sums can be saved only between segments, so a pass has at least four segments if there are enough tasks.
     return max(1, min(_SEGMENT, tasks // _PARTS))
 
 
@@ -77,21 +79,23 @@ def add_up(
     configuration: Callable[[], str],
     columns: int | None = None,
 ) -> S:
-    """Sum over n rows; `columns` is the number of entries per row, if known.
+    """Sum over n rows with the function `add`. Raise a UserError if there are no rows.
 
-    Raises a UserError if there are no rows.
+    `columns` is the number of entries per row, if known.
     """
-    # Arguments: `name`: name of the stage; `add`: adds a block, and is sent to each worker once; `beside`: arrays of n
-    # rows, or None; `restore`: restores a sum from its `to_arrays`; `configuration`: returns a digest of all inputs of
-    # the sum, which is only needed inside `stores.checkpoints.checkpoints`, where partial sums are saved at most every
-    # 30 s, so that a killed run can resume. Memory: two sums in the client process; a few sums and a block per worker thread.
+    # `name` names the stage in the progress display. `add` adds a block and is sent to each worker once. `beside` holds
+    # arrays with n rows, or None. `restore` inverts the `to_arrays` of a sum. `configuration` returns a digest of all
+    # inputs. This digest is needed only inside the context `stores.checkpoints.checkpoints`, where partial sums are
+    # saved at most every 30 s, so that a killed run can resume. The client process needs memory for two sums, and each
+    # worker thread for a few sums and a block.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)
     blocks, size = row_blocks(n, BLOCK), task_blocks(n, columns)
     tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     found = kept.load()
-    if found is not None and found[1].get("rows") != size * BLOCK:  # saved by a version with a different task size
+    # Another version of dmo saved the sum with another task size.
+    if found is not None and found[1].get("rows") != size * BLOCK:
         found = None
     total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
     if total is not None and done == len(tasks):
@@ -122,7 +126,7 @@ def _keep(save: Callable[..., None], total: RowSum, done: int, rows: int) -> Non
 
 
 def _task(add: AddBlock[S], blocks: Sequence[slice], beside: Beside, before: S | None) -> S:
-    """Add consecutive blocks to the sum `before`; `beside` contains only the entries of their rows."""
+    """Add consecutive blocks to the sum `before`. The arrays `beside` hold only the rows of these blocks."""
     total = before
     for block in blocks:
         where = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
@@ -139,7 +143,7 @@ def _of_rows(beside: Beside, blocks: Sequence[slice]) -> Beside:
 def _here(
     add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
 ) -> Iterator[tuple[S | None, int]]:
-    """Yield (sum including the next task, 1) for every task."""
+    """Yield the sum after each task, and the number 1 of added tasks."""
     for blocks in tasks:
         total = _task(add, blocks, _of_rows(beside, blocks), total)
         yield total, 1
@@ -154,15 +158,15 @@ def _on_cluster(
     total: S | None,
     due: Callable[[], bool],
 ) -> Iterator[tuple[S | None, int]]:
-    """Yield (sum including the next segment, its number of tasks) for all segments of `size` tasks of `rest`, in order.
+    """Yield the sum after each segment, in order, and the number of added tasks.
 
-    The sum is None while it is only on the workers. Later segments run ahead: two tasks per available thread.
+    The sum is None while it is only on the workers. Later segments are submitted ahead, two tasks per thread.
     """
     shared = Broadcast(client, add)
     segments = [rest[i : i + size] for i in range(0, len(rest), size)]
-    parts: dict[int, Any] = {}  # sums of single segments, on the workers
-    added: tuple[int, Any] = 0, None  # number of segments in the sum on the workers, and its future
-    here: tuple[int, S | None] = 0, total  # number of segments in the last sum fetched by the client, and this sum
+    parts: dict[int, Any] = {}  # Sums of single segments, on the workers.
+    added: tuple[int, Any] = 0, None  # Number of segments in the sum on the workers, and the future of this sum.
+    here: tuple[int, S | None] = 0, total  # Number of segments in the last sum that the client fetched, and this sum.
     last, pause = time.monotonic(), SECONDS
 
     def work(i: int, whole: bool) -> S | None:
@@ -177,7 +181,7 @@ def _on_cluster(
                 before = client.scatter([here[1]], hash=False)[0]
             part = parts.pop(j)
             added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
-        # Errors of tasks and lost results are raised when the result is requested.
+        # Task errors and lost results are raised when the result is requested.
         return added[1].result() if whole or added[1].exception() is not None else None
 
     def lose() -> None:

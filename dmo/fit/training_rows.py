@@ -1,4 +1,4 @@
-"""Training rows kept for predictions: copies of rows in memory, or references that detect changes."""
+"""Training rows that predictions need: copies of rows in memory, or references that detect changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK = 4096
 
 
 class KeepsRows:
-    """Base class of fitted functions that read training rows from their mapping `sources` of view to rows."""
+    """Base class of fitted functions that read the training rows of each view from their attribute `sources`."""
 
     sources: Mapping[str, Rows]
     _is_owner = False
@@ -29,7 +29,7 @@ class KeepsRows:
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
         """Replace rows in memory by copies, and wrap other rows to detect changes.
 
-        copies: (source, replacement) by the id of each row source, shared by several functions
+        `copies` maps the id of a row source to the source and its replacement, which several functions share.
         """
         if self._is_owner:
             return
@@ -38,15 +38,15 @@ class KeepsRows:
             if id(source) not in copies:
                 copies[id(source)] = source, owned(source, view)
             found[view] = copies[id(source)][1]
-        object.__setattr__(self, "sources", found)  # Frozen dataclasses also need this.
+        object.__setattr__(self, "sources", found)  # A plain assignment fails for frozen dataclasses.
         object.__setattr__(self, "_is_owner", True)
 
 
 @dataclass(frozen=True, eq=False)
 class VerifiedRows(RowsOf):
-    """Rows on disk or computed on demand; reading them raises an error if they have changed since the fit."""
+    """Rows on disk or computed on demand. Reading them raises an error if they have changed since the fit."""
 
-    hashes: np.ndarray  # (n,): exact hashes of the rows at the time of the fit
+    hashes: np.ndarray  # Exact hash of each of the n rows at the time of the fit.
     view: str
 
     @classmethod
@@ -76,7 +76,7 @@ def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
     """Copy the training rows of a fitted model, so that callers can change their arrays after `fit`.
 
-    views: views passed to the fit; rows that were created while preparing them are not copied
+    `views` are the views of the fit. Rows that were created while preparing them are not copied.
     """
     made = views.made if isinstance(views, PreparedViews) else []
     copies: dict[int, tuple[Rows, Rows]] = {id(source): (source, source) for source in made}
@@ -94,13 +94,13 @@ def owned(source: Rows, view: str) -> Rows:
         return replace(source, source=owned(source.source, view))
     if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
-    if isinstance(source, DenseView | SparseView):  # These verify every block with the checksum of their manifest.
+    if isinstance(source, DenseView | SparseView):  # Stores verify every block by a checksum.
         return source
     return VerifiedRows.of(source, view)
 
 
 def _holders(value: Any, seen: set[int]) -> Iterator[KeepsRows]:
-    """Yield all functions that keep rows, searching attributes of dmo objects and containers recursively."""
+    """Yield all fitted functions that keep rows, by a recursive search of dmo objects and containers."""
     if id(value) in seen:
         return
     seen.add(id(value))

@@ -16,13 +16,13 @@ from dmo.fit.training_rows import KeepsRows
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
 
-QUERIES, _VOTERS = 512, 4096  # rows and columns of a block of distances
+QUERIES, _VOTERS = 512, 4096  # Number of rows and columns of a block of distances.
 DISTANCES = ("l1", "l2", "chi2")
-_ZERO = 1e-6  # distance, relative to the mean, below which rows are equal up to rounding of |x|^2 + |y|^2 - 2 xy
+_ZERO = 1e-6  # Below this fraction of the mean distance, distances are rounding errors of equal rows.
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
-    """Return the kernel exp(-gamma d / mean d) for a named distance d."""
+    """Return the kernel exp(-gamma d / mean d) of a distance d, given by its name."""
     if distance not in DISTANCES:
         raise UserError(f"distance = {distance!r}, expected one of {', '.join(map(repr, DISTANCES))}")
     scale = 1.0 / gamma
@@ -32,10 +32,7 @@ def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
 
 
 def named_distances(given: str | Mapping[str, str], views: Mapping[str, Rows]) -> dict[str, str]:
-    """Resolve the name of the distance for each view.
-
-    views (n, d)
-    """
+    """Choose the name of the distance for each view, and resolve "auto"."""
     chosen = dict.fromkeys(views, given) if isinstance(given, str) else dict.fromkeys(views, "auto") | dict(given)
     for view in chosen:
         if view not in views:
@@ -44,7 +41,7 @@ def named_distances(given: str | Mapping[str, str], views: Mapping[str, Rows]) -
 
 
 def _by_kind(source: Rows) -> str:
-    """Choose the distance of a view from the metadata of its store: "chi2" for histograms, otherwise "l2"."""
+    """Choose "chi2" if the store of a view describes it as a histogram, otherwise "l2"."""
     while isinstance(source, Subset):
         source = source.source
     return "chi2" if getattr(source, "histogram", False) else "l2"
@@ -52,20 +49,14 @@ def _by_kind(source: Rows) -> str:
 
 @dataclass(frozen=True)
 class ViewDistances(KeepsRows):
-    """Distances d_v(x, x_i) of new rows to n training rows per view, divided by the mean over training rows.
+    """Distances of new rows to n training rows in each view, divided by the mean distance of the training rows."""
 
-    sources (n, d)
-    """
-
-    kernels: Mapping[str, Kernel]  # fitted kernels exp(-d / mean d) by view
-    sources: Mapping[str, Rows]  # (n, d): the training rows by view
+    kernels: Mapping[str, Kernel]  # Fitted kernel exp(-d / mean d) of each view.
+    sources: Mapping[str, Rows]
 
     @classmethod
     def fit(cls, distances: Mapping[str, str], views: Mapping[str, Rows], random_state: Any) -> Self:
-        """Fit distances on training rows.
-
-        views (n, d)
-        """
+        """Fit the kernels of the distances to training rows of shape (n, d)."""
         fitted = {view: distance_kernel(name).fit(views[view], random_state) for view, name in distances.items()}
         return cls(fitted, {view: views[view] for view in distances})
 
@@ -75,25 +66,19 @@ class ViewDistances(KeepsRows):
         return next(iter(self.sources.values())).shape[0]
 
     def block(self, views: Mapping[str, Rows], where: slice) -> np.ndarray:
-        """Compute the distances of some rows to all training rows.
-
-        views (m, d)
-        """
+        """Compute the distances of the m rows `where` to all n training rows, as an array (views, m, n)."""
         out = np.empty((len(self.kernels), where.stop - where.start, self.n), np.float32)
         for v, (name, kernel) in enumerate(self.kernels.items()):
             new = kernel.prepare(kernel.part(views[name], where), np.float64)
             for old in row_blocks(self.n, _VOTERS):
                 voters = kernel.prepare(kernel.part(self.sources[name], old), np.float64)
                 found = log_distance(kernel.tile(new, voters))
-                # Round float64 to float32, so that equal distances are equal for dense and sparse rows.
+                # Round float64 to float32, so that dense and sparse rows yield equal distances.
                 out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out
 
     def blocks(self, views: Mapping[str, Rows]) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the distances of all rows block by block.
-
-        views (m, d) -> (V, rows, n)
-        """
+        """Yield slices of the new rows, with the distances of these rows as arrays of shape (views, rows, n)."""
         parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
         with stage("neighbors of all views", len(parts)) as advance:
             for where in parts:
@@ -101,9 +86,9 @@ class ViewDistances(KeepsRows):
                 advance(1)
 
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Find the nearest training rows of each row by the mean distance over views.
+        """Find the k nearest training rows of m new rows by the mean distance over the views.
 
-        views (m, d) -> index (m, k); distances (V, m, k)
+        Return their indices (m x k) and distances (views x m x k). With `same`, a row is not its own neighbor.
         """
         # Blocks of rows are tasks on the workers of the current cluster, if there is one.
         parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
@@ -120,17 +105,15 @@ class ViewDistances(KeepsRows):
         if same:
             total[np.arange(len(total)), np.arange(where.start, where.stop)] = np.inf
         best = np.argpartition(total, k - 1, axis=1)[:, :k]
-        # Sort by distance and break ties by index, so that results do not depend on the block size.
+        # Sort by distance and break ties by index, so that the result does not depend on the block size.
         best = np.take_along_axis(best, np.lexsort((best, np.take_along_axis(total, best, axis=1))), axis=1)
         return best, np.take_along_axis(d, best[None], axis=2)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata of the distances for a model store."""
         arrays = {f"rows/{view}": rows(source) for view, source in self.sources.items()}
         return arrays, {"kernels": {view: kernel.to_dict() for view, kernel in self.kernels.items()}}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> Self:
-        """Restore the distances from the output of `to_arrays`."""
         kernels = {view: parse(kernel) for view, kernel in meta["kernels"].items()}
         return cls(kernels, {view: arrays[f"rows/{view}"] for view in kernels})

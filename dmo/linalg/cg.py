@@ -23,8 +23,9 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint
 
 _STRIP = 4096
-_SAVED = 16  # Copy the search from the workers to the client every 16 products; after a worker loss, it resumes there.
-_LOOK = 40  # Recompute the true residual every 40 products to detect accumulated floating-point error.
+# After this number of products, the client copies the search from the workers. A lost search resumes from the copy.
+_SAVED = 16
+_LOOK = 40  # After this number of products, the true residual is computed to detect accumulated floating-point error.
 
 
 def default_rank(n: int) -> int:
@@ -39,23 +40,23 @@ class NystromPreconditioner:
     Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
     """
 
-    basis: Any  # (n, r): U, orthonormal columns in A's precision; for rows on workers, a function that returns U
-    values: np.ndarray  # (r,): eigenvalues, ascending
+    basis: Any  # Orthonormal columns U (n x r) in the precision of A, or a function that returns U on the workers.
+    values: np.ndarray  # Eigenvalues (r) in ascending order.
 
     @classmethod
     def of(cls, A: Operator, rank: int, random_state: int | None = None) -> NystromPreconditioner:
-        """Build the preconditioner from columns of A chosen by randomly pivoted Cholesky."""
+        """Build the preconditioner from columns of A that randomly pivoted Cholesky chooses."""
         home = home_of(A, A.n * rank)
         if home is None:
             return cls(*_approximated(A, lambda index: np.asarray(A.columns(index)), rank, random_state))
 
         def make() -> tuple[Any, np.ndarray]:
             basis, values = _approximated(A, A.columns, rank, random_state)
-            basis.futures()  # Compute the basis now; otherwise every use rotates the factor again.
+            basis.futures()  # Compute the basis now, because otherwise every use repeats the rotation.
             return basis, values
 
         def kept() -> tuple[Any, np.ndarray]:
-            place = home_of(A)  # Look up the workers again because the rows move when a worker is lost.
+            place = home_of(A)  # Look up the workers again, because the rows move when a worker is lost.
             assert place is not None
             found: tuple[Any, np.ndarray] = place.keep(make)
             return found
@@ -66,18 +67,12 @@ class NystromPreconditioner:
         return beside(R, self.basis() if callable(self.basis) else self.basis)
 
     def measured(self, R: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the norms of the residuals and U'R in one communication round.
-
-        R (n, k) -> (k,), (r, k)
-        """
+        """Compute the norms (k) of residuals R (n x k) and the product U'R in one communication round."""
         squares, along = summed(_along, R, self._basis(R))
         return np.sqrt(squares), along.astype(np.float64)
 
     def apply(self, R: Any, along: np.ndarray, ridge: float) -> Any:
-        """Apply the inverse preconditioner for A + ridge I to residuals R; `along` is U'R.
-
-        R (n, k); along (r, k) -> (n, k)
-        """
+        """Apply the inverse preconditioner for A + ridge I to residuals R (n x k), where `along` is U'R."""
         if not self.values.size:
             return R
         basis = self._basis(R)
@@ -85,13 +80,13 @@ class NystromPreconditioner:
         return R + basis @ along.astype(basis.dtype)
 
     def products(self, ridge: float, tol: float) -> float:
-        """Predict the number of products in conjugate gradients from a bound on the preconditioned condition number."""
+        """Predict the number of products of conjugate gradients from a bound on the condition number."""
         left = 1.0 + float(self.values[0] if self.values.size else 0.0) / ridge
         return 1.0 + 0.5 * float(np.sqrt(left) * np.log(2.0 / tol))
 
 
 def _approximated(A: Operator, columns: Columns, rank: int, random_state: int | None) -> tuple[Any, np.ndarray]:
-    """Compute U (n x r) and the eigenvalues of the approximation."""
+    """Compute the orthonormal columns U (n x r) and the eigenvalues of the approximation."""
     F = rpcholesky(A.diagonal(), columns, rank, random_state).factor
     values, vectors = np.linalg.eigh(summed(_squares, F)[0])
     keep = values > 1e-10 * values.max(initial=0.0)
@@ -119,19 +114,18 @@ def _turned(F: np.ndarray, turn: np.ndarray) -> np.ndarray:
 
 
 def operator_digest(A: Operator) -> str:
-    """Compute a fingerprint of an operator from its size, diagonal and one product, which depends on all entries."""
+    """Compute a fingerprint of an operator from its size, its diagonal, and a product that depends on all entries."""
     probe = np.modf(np.arange(1, A.n + 1) * 0.6180339887498949)[0][:, None] - 0.5
     return digest(A.n, A.dtype.str, A.diagonal(), A.product(probe))
 
 
 @dataclass
 class _Search:
-    """State of a block CG search; the right-hand sides have unit norm."""
+    """State of a block CG search for right-hand sides of unit norm."""
 
-    # `tol` is the tolerance on relative residuals. X is the iterate, R holds its residuals and P the next directions.
-    # `size` holds the norms of the true residuals when last computed, and `active` the columns that have not
-    # converged. `used` counts products, and `lost` counts successive checks in which the true residuals had not
-    # fallen.
+    # `X` is the iterate, `R` holds its residuals, and `P` the next directions. `size` holds the norms of the last true
+    # residuals, `active` the columns that have not converged, and `tol` their tolerance. `used` counts products, and
+    # `lost` counts successive checks in which the true residuals had not fallen.
 
     X: np.ndarray
     R: np.ndarray
@@ -148,31 +142,30 @@ class _Search:
 
 
 class BlockCG(LinearSolver):
-    """Preconditioned block conjugate gradients: one Krylov space for all columns, orthonormalized at every step."""
+    """Preconditioned block conjugate gradients with one Krylov space for all columns."""
 
     # Differences from the textbook algorithm:
     #
     # 1. All columns share the directions P (n x k). One product serves every column, and an eigenvalue that slows one
-    #    column down may be found by another. The step solves P'(A + c I) P by Cholesky instead of k scalar quotients.
-    # 2. P is orthonormalized and directions below 1e-8 are dropped. Dependent columns (equal labels, or nearly
-    #    converged columns) would make P'(A + c I) P singular, which breaks the textbook block algorithm.
-    # 3. The recursive residual is not trusted. It is replaced by B - (A + c I) X in float64 after a gain of two
-    #    digits in float32 (eight in float64), at claimed convergence, after the last allowed product, and every
-    #    `_LOOK` products. In float32, the recursion alone can report 1e-6 while the true value is 4e-4 to 2e-3.
-    # 4. After a replacement, the search keeps its old directions because conjugacy is valuable. If the true residual
-    #    did not fall below 0.7 times its last value, rounding has destroyed conjugacy, and the search restarts from
-    #    the residuals. It ends as not converged at the third such failure in a row, or at the first one if the
-    #    recursion had claimed progress.
+    #    column down may be resolved by another column.
+    # 2. P is orthonormalized at every step, and directions below 1e-8 are dropped. Dependent columns, such as equal
+    #    labels, would make P'(A + c I) P singular, which breaks the textbook block algorithm.
+    # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. The residual is
+    #    replaced by B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40
+    #    products, at claimed convergence, and after the last allowed product.
+    # 4. After a replacement, the search keeps its old directions, because conjugate directions converge faster. If the
+    #    true residual exceeds 0.7 times its last value, floating-point errors have destroyed conjugacy, and the search
+    #    restarts from the residuals. The search stops without convergence at the third of these failures in a row, or
+    #    at the first one if the recursive residual had claimed progress.
     # 5. Columns whose true residual has converged leave the block and are not updated again. Later steps would only
-    #    add rounding errors, and their vanishing directions cause the problem of 2.
+    #    add rounding errors to them, and their vanishing directions would be dependent.
     # 6. The preconditioner approximates A alone. The ridge is added to its eigenvalues when it is applied, so that
     #    one preconditioner serves a whole regularization path.
     # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
-    #    kernel, it means that the ridge is below the rounding errors of the entries.
+    #    kernel, this curvature means that the ridge is below the rounding errors of the entries.
     #
-    # Products run in A's own precision. All columns are scaled to unit norm so that small columns count equally. If
-    # the start already is the solution, verifying it costs one product, and there are 0 iterations. Inside
-    # `checkpoints`, an interrupted search resumes and a finished one is not repeated.
+    # Products use the precision of A. All columns are scaled to unit norm, so that small columns count equally. Inside
+    # the context `checkpoints`, an interrupted search resumes and a finished search is not repeated.
     #
     # Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
 
@@ -190,13 +183,13 @@ class BlockCG(LinearSolver):
 
     @cached_property
     def _digest(self) -> str:
-        """Fingerprint of everything that determines a solution except right-hand side, start and tolerance."""
+        """Fingerprint of everything that determines a solution, except right-hand side, start and tolerance."""
         basis = self.preconditioner.basis
         known = self.preconditioner.values, None if callable(basis) else basis
         return digest(operator_digest(self.A), self.ridge, self.max_products, known)
 
     def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
-        # Do not checkpoint rows on workers: they belong to a search that restarts as a whole.
+        # Do not save rows on workers, because they belong to a search that restarts as a whole.
         kept = Checkpoint("solve", None if isinstance(B, WorkerRows) else lambda: digest(self._digest, tol, B, x0))
         found = kept.load()
         if found is not None and found[1]["finished"]:
@@ -214,7 +207,7 @@ class BlockCG(LinearSolver):
         found: tuple[Arrays, dict[str, Any]] | None,
         tol: float,
     ) -> tuple[Any, np.ndarray, int]:
-        """Return X, relative residuals and the number of products; nonzero columns of B are scaled to unit norm."""
+        """Return the solution, relative residuals and number of products, for nonzero columns scaled to unit norm."""
         scale = lengths(B)
         some = np.flatnonzero(scale > 0)  # The solution of a zero column is zero.
         X, residuals = mapped(_zeros, B), np.zeros(B.shape[1])
@@ -226,7 +219,6 @@ class BlockCG(LinearSolver):
         saved = [] if found is None else [found]
 
         def work() -> _Search:
-            # Look up the workers again because the rows move when a worker is lost.
             home = None if there else home_of(self.A, size)
 
             def placed(array: Any) -> Any:
@@ -248,11 +240,11 @@ class BlockCG(LinearSolver):
         search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
-        settle(X)  # Compute X now; otherwise its expressions keep the data of the search alive.
+        settle(X)  # Compute X now, because otherwise its expressions keep the data of the search alive.
         return X, residuals, search.used
 
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a start and its residuals; columns in which x0 does not improve on zero start at zero."""
+        """Return a start and its residuals. A column starts at zero if zero is at least as good as x0."""
         if x0 is None:
             return mapped(np.zeros_like, B), B
         R = self._residual(B, x0)
@@ -267,11 +259,11 @@ class BlockCG(LinearSolver):
     def _run(
         self, B: np.ndarray, at: _Search, kept: Checkpoint, saved: list[tuple[Arrays, dict[str, Any]]] | None
     ) -> None:
-        """Iterate until all columns of B (unit norm) converge, progress stops, or the products are used up.
+        """Iterate until all columns converge, progress stops, or the maximum number of products is reached.
 
-        `saved` receives a copy of the state every `_SAVED` products because workers may lose it.
+        `saved` receives a copy of the state every 16 products, because workers may lose the state.
         """
-        # Beyond this gain, the recursive residual drifts from the true one.
+        # After a larger gain, the recursive residual deviates from the true residual.
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():
@@ -297,7 +289,7 @@ class BlockCG(LinearSolver):
                 at.size[active], along = self.preconditioner.measured(at.R[:, active])
                 lost = bool(np.linalg.norm(at.size[active]) > 0.7 * np.linalg.norm(before))
                 at.lost = at.lost + 1 if lost else 0
-                if at.lost > (2 if look else 0):  # Rounding prevents the true residuals from falling any further.
+                if at.lost > (2 if look else 0):  # Rounding errors prevent a further decrease of the true residuals.
                     break
                 at.active = active[at.size[active] > at.tol]
                 along = along[:, at.size[active] > at.tol]
@@ -314,8 +306,8 @@ class BlockCG(LinearSolver):
         factor: np.ndarray | None = None,
     ) -> np.ndarray:
         """Compute the next orthonormal directions: preconditioned residuals made conjugate to the last block P."""
-        # The Gram matrix of the new block follows from products that are already known, which saves a communication
-        # round. If little remains of the residuals, it is inaccurate; `orthonormalize` detects this.
+        # The Gram matrix of the new block follows from known products, which saves a communication round. If little
+        # remains of the residuals, this matrix is inaccurate, which `orthonormalize` detects.
         Z = self.preconditioner.apply(R, along, self.ridge)
         square, *others = inner(Z, Z, *(() if P is None else (Q, P)))
         size = np.maximum(np.sqrt(square.diagonal()), np.finfo(float).tiny)
@@ -329,7 +321,7 @@ class BlockCG(LinearSolver):
         return orthonormalize(Z, tol=1e-8, square=square)
 
     def _factor(self, curvature: np.ndarray) -> np.ndarray:
-        """Compute the lower Cholesky factor of P'(A + c I) P."""
+        """Compute the lower Cholesky factor of the curvature matrix P'(A + c I) P."""
         if not np.isfinite(curvature).all():
             raise UserError("solve: a product with the operator is not finite; check the kernel for NaN and inf")
         factor, info = scipy.linalg.lapack.dpotrf((curvature + curvature.T) / 2, lower=1)
@@ -352,11 +344,11 @@ def _where(A: np.ndarray, chosen: np.ndarray, B: np.ndarray | float) -> np.ndarr
 def solve_shifted(
     A: csr_array, shifts: np.ndarray, B: np.ndarray, tol: float = 1e-8, max_steps: int = 10_000
 ) -> tuple[np.ndarray, int, float]:
-    """Solve (A + s_j I) v_j = b_j for all columns at once by conjugate gradients with a diagonal preconditioner.
+    """Solve (A + s_j I) v_j = b_j for all L columns b_j of B by conjugate gradients with a diagonal preconditioner.
 
-    A (n, n); shifts (L,); B (n, L) -> V (n, L)
+    Return the solutions (n x L), the number of steps, and the largest relative residual.
     """
-    # Converged columns are not updated any more.
+    # Converged columns are no longer updated.
     diagonal = A.diagonal()[:, None] + shifts
     scale = np.linalg.norm(B, axis=0)
     if (diagonal <= 0).any():

@@ -1,4 +1,4 @@
-"""Leading eigenpairs of a symmetric map given by its products: block Krylov with Rayleigh-Ritz."""
+"""Leading eigenpairs of a symmetric map, given by its products, from a block Krylov space with Rayleigh-Ritz."""
 
 from __future__ import annotations
 
@@ -17,30 +17,27 @@ from dmo.threads import product
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Leading eigenpairs with residuals and convergence history."""
+    """Leading eigenpairs with their residuals and the history of convergence."""
 
-    values: np.ndarray  # (k,): eigenvalues in descending order
-    vectors: np.ndarray  # (n, k): eigenvectors of unit norm
-    residuals: np.ndarray  # (k,): |M u - theta u| relative to the largest |theta| found
-    history: list[float]  # sum of the eigenvalues after each step
-    converged: bool  # whether all residuals are at most the tolerance
+    values: np.ndarray  # Eigenvalues (k) in descending order.
+    vectors: np.ndarray  # Eigenvectors (n x k) of unit norm.
+    residuals: np.ndarray  # Residual norm of each eigenpair, relative to the largest |eigenvalue| found.
+    history: list[float]  # Sum of the eigenvalues after each step.
+    converged: bool  # Whether all residuals are at most the tolerance.
 
     @property
     def steps(self) -> int:
-        """Number of block steps, each of which applies the map to a block."""
+        """Number of block steps, each of which applies the map to one block."""
         return len(self.history)
 
 
 def fix_signs(vectors: np.ndarray) -> np.ndarray:
-    """Flip the sign of each column so that its entry of largest magnitude is positive.
-
-    vectors (n, k) -> (n, k)
-    """
+    """Flip the sign of each column so that its entry of largest magnitude is positive."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
-# The basis restarts when it would exceed max(5 blocks, 60 columns) plus k columns, for k requested pairs.
+# The basis restarts when it would exceed 5 blocks or 60 columns (the larger number), plus k columns for k eigenpairs.
 _BLOCKS, _COLUMNS = 5, 60
 
 
@@ -50,11 +47,9 @@ def basis_columns(block: int, k: int) -> int:
 
 
 _PATIENCE = 12
-"""Block steps without halving the residual after which a generalized problem stops: its maps have reached their
-accuracy."""
+"""A generalized problem stops after this number of block steps that do not halve the residual."""
 _INDEPENDENT = 1e-13
-"""Basis vectors whose length in x'Cx is below this fraction of the largest are excluded from a generalized
-projection."""
+"""Basis vectors whose squared norm x'Cx is below this fraction of the largest one are excluded from a projection."""
 SHARE = 0.25
 """Fraction of the tolerance that errors in the images of one block may use."""
 
@@ -68,33 +63,31 @@ def block_krylov(
     inner: LinearMap | None = None,
     loosen: Callable[[float], None] | None = None,
 ) -> Eigenpairs:
-    """Compute the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two.
+    """Compute the k algebraically largest eigenpairs of a symmetric map M, or of a product M = H C of two maps.
 
-    start (n, s)
+    The search starts from the columns of `start` (n x s).
     """
-    # Numerical design:
+    # In the following, the images of a block are its products with the maps.
     #
-    # 1. The basis V is orthonormal in the Euclidean product even if the problem uses x'Cy. C may be singular or
-    #    ill-conditioned, and Gram-Schmidt in this product would lose accuracy. Instead, V'CV is whitened. Directions
-    #    on which C almost vanishes stay out of the projection; they return with later blocks if they matter.
+    # 1. The basis V is orthonormal in the Euclidean product, even if the problem uses x'Cy. Because C may be singular
+    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. The search whitens V'CV instead. Directions on
+    #    which C almost vanishes are excluded from the projection, but later blocks can contain them again.
     # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
     #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
-    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. This costs one n
-    #    x k product per step and reports the true residual up to rounding errors in the images.
-    # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. The k extra
-    #    vectors stabilize the search: with k vectors alone, clustered eigenvalues are found repeatedly.
-    # 5. An empty new block means that the basis is invariant. The remaining residual is rounding error in the maps.
-    # 6. With `loosen`, the images may be as inexact as the result allows. A block of residuals enters the Ritz
-    #    vectors with coefficients s of the size of these residuals (divided by the distance of the eigenvalues). The
-    #    errors of its images may be larger than those of the first block by the same factor, so that later blocks are
-    #    cheap near convergence. Two measures make this safe. First, the projection computes products of two blocks
-    #    from the images of the earlier block, which are more exact; averaging both would add the full errors of the
-    #    later block. Second, the search checks the total error of all images with the coefficients that were actually
-    #    used. If it exceeds the tolerance (clustered eigenvalues), the search restarts from the current Ritz vectors.
-    #    The new images are exact enough for any coefficients.
+    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. They cost
+    #    one n x k product per step and equal the true residuals up to rounding errors in the images.
+    # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
+    #    vectors, the search would repeatedly find clustered eigenvalues.
+    # 5. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
+    #    coefficients of the size of these residuals, divided by the gap between eigenvalues. The errors of its images
+    #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Products of two blocks
+    #    are computed from the images of the earlier block, which are more exact. The search also checks the total error
+    #    of all images with the coefficients that were used. If this error exceeds the tolerance, as for clustered
+    #    eigenvalues, the search restarts from the current Ritz vectors, with images that are exact enough for any
+    #    coefficients.
     #
-    # Memory: two float64 bases of 5 s + k columns (at least 60 + k). `inner` adds a third basis for the images under
-    # C.
+    # The search needs memory for two float64 bases of at most max(5 s, 60) + k columns, and for a third one if `inner`
+    # is given.
     #
     # Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
     V = orthonormalize(start)
@@ -113,8 +106,8 @@ def block_krylov(
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
-            # The largest |theta| so far is a lower bound of |M|. It must not decrease if a restart loses the far
-            # end of the spectrum, because the residuals are relative to it.
+            # Residuals are relative to the norm of M, for which the largest |theta| is a lower bound. Keep the largest
+            # |theta| so far, because a restart may lose the other end of the spectrum.
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])
@@ -128,11 +121,11 @@ def block_krylov(
                 block = orthonormalize(product(basis.V, kept))
                 basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=True)
                 continue
-            # Require a halved residual: fluctuations in the last digits would reset the counter forever.
+            # Count only halved residuals as progress, because small fluctuations would reset the counter forever.
             best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
             if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
-            # Use only the images of the last block because the basis already contains those of earlier blocks.
+            # Use only the images of the last block, because the basis already contains those of earlier blocks.
             following = basis.image[:, -block.shape[1] :]
             if basis.V.shape[1] + block.shape[1] > limit:
                 basis, following = basis.restarted(kept), rest
@@ -148,14 +141,14 @@ def block_krylov(
 
 
 class Slack:
-    """Error bounds of block images: passes the allowed error to `loosen` before every block and adds up the errors."""
+    """Error bounds of block images. Before each block, the allowed error of its images is passed to `loosen`."""
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
         self._loosen, self._allowed, self._tight = loosen, allowed, tight
-        self._errors = np.zeros(0)  # error bound of every column of the basis
+        self._errors = np.zeros(0)
 
     def before(self, width: int, residual: float) -> None:
-        """Announce a block of `width` columns that enters the Ritz vectors with about this residual."""
+        """Choose the allowed error of a block of `width` columns, given the residual of the Ritz vectors."""
         error = 0.0
         if self._loosen is not None:
             error = self._allowed if self._tight else self._allowed / max(residual, self._allowed)
@@ -163,19 +156,19 @@ class Slack:
         self._errors = np.append(self._errors, np.full(width, error))
 
     def errors_of(self, vectors: np.ndarray) -> np.ndarray:
-        """Bound the image errors of combinations of basis columns, assuming independent errors."""
+        """Bound the errors of the images of combinations of basis columns, assuming independent errors."""
         return np.linalg.norm(self._errors[:, None] * vectors, axis=0)
 
     def restarted(self, vectors: np.ndarray) -> None:
-        """Replace the basis columns by these combinations of them."""
+        """Replace the basis columns by combinations of these columns."""
         self._errors = self.errors_of(vectors)
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Orthonormal V (n x m) with C V, M V and V'C M V; the last block of V may still need its images.
+    """Orthonormal basis V (n x m) with its images C V and M V, and the projection V'C M V.
 
-    C V is V itself if C = I.
+    The images of the last block may not be computed yet. Without a map C, `CV` is V.
     """
 
     V: np.ndarray
@@ -194,17 +187,17 @@ class Basis:
         within = block if inner is None else inner(block)
         CV = self.V if inner is None else hstack([self.CV, within])
         image = hstack([self.image, apply(within)])
-        # Compute products with earlier blocks from the images of the earlier ones, which may be more exact.
+        # Compute products with earlier blocks from the images of the earlier blocks, which may be more exact.
         rows = gram(within, image)
         if not np.isfinite(rows).all():
             raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
         before = len(self.projected)
-        # Rounding makes this block slightly unsymmetric; symmetrize it because LAPACK reads only one triangle.
+        # Rounding makes this block slightly unsymmetric. Symmetrize it, because LAPACK reads only one triangle.
         rows[:, before:] = (rows[:, before:] + rows[:, before:].T) / 2
         return Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compute all eigenpairs of M projected on the basis, largest first; vectors combine its columns."""
+        """Compute all eigenpairs of the projection in descending order, as coefficients of the basis columns."""
         if self.CV is self.V:
             return _largest(self.projected, len(self.projected))
         whiten = _whitening(gram(self.V, self.CV), _INDEPENDENT)
@@ -215,8 +208,9 @@ class Basis:
         return Basis(hstack([self.V, block]), self.CV, self.image, self.projected)
 
     def restarted(self, vectors: np.ndarray) -> Basis:
-        """Reduce the basis to these combinations; orthonormalize them because they are orthonormal in x'Cy only."""
-        # With an orthonormal V, the same combination applies to the stored images, so that no map is applied again.
+        """Reduce the basis to orthonormalized combinations of its columns."""
+        # The combinations are orthonormal only in x'Cy. The stored images are combined in the same way, so that no map
+        # is applied again.
         change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
         V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))
@@ -224,11 +218,11 @@ class Basis:
 
 
 CUTOFF = 1e-12
-"""Fraction of B's largest eigenvalue below which directions are excluded from the problem.
+"""Directions below this fraction of the largest eigenvalue of B are excluded from a problem.
 
 Eigenvalues of a d x d matrix are accurate to about d times 1e-16 of the largest. For d in the thousands, values below
-1e-12 are rounding errors. Whitening multiplies by their inverse square roots, which would be a million times larger
-than the others.
+1e-12 are rounding errors. Whitening would multiply these directions by the inverse square roots of their eigenvalues,
+which are a million times larger than for other directions.
 """
 
 
@@ -236,15 +230,12 @@ than the others.
 class TracePairs:
     """Solutions of a trace optimization problem."""
 
-    values: np.ndarray  # (k,): in descending order
-    vectors: np.ndarray  # (d, k): B-orthonormal
+    values: np.ndarray  # Eigenvalues (k) in descending order.
+    vectors: np.ndarray  # Eigenvectors (d x k), orthonormal in the product x'By.
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
-    """Compute the k algebraically largest solutions of A w = lambda B w with W'BW = I.
-
-    A, B (d, d)
-    """
+    """Compute the k algebraically largest solutions of A w = lambda B w with W'BW = I for d x d matrices."""
     # If B is singular, restrict w to the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
     #
     # [MOPE 30, 31]; Golub, Van Loan, section 8.7.
@@ -281,8 +272,8 @@ def _too_few(rank: int, k: int) -> UserError:
 
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:
-    """Compute T (d x r) with T'BT = I over the range of B."""
-    # Use eigenvectors because Cholesky stops at the first pivot that rounding makes negative.
+    """Compute a matrix T (d x r) with T'BT = I for the range of B."""
+    # Use eigenvectors, because Cholesky stops at the first pivot that rounding makes negative.
     values, vectors = scipy.linalg.eigh((B + B.T) / 2, check_finite=False)
     keep = values > cutoff * max(values[-1], np.finfo(float).tiny)  # `tiny` excludes all directions of a zero matrix B.
     return vectors[:, keep] / np.sqrt(values[keep])
@@ -295,7 +286,7 @@ def _whitened(A: np.ndarray, whiten: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 
 def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    # Select the algebraically largest pairs by index; for an indefinite A, the pairs of largest magnitude differ.
+    # Select the algebraically largest pairs by index, because the pairs of largest magnitude may be negative.
     if k > _MANY * len(A):
         values, vectors = np.linalg.eigh(A)
     else:
@@ -304,15 +295,11 @@ def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _MANY = 0.25
-"""Fraction of the pairs above which LAPACK's divide and conquer, which computes all pairs, is faster than a partial
-solver."""
+"""If more than this fraction of all pairs is requested, divide and conquer is faster than a partial eigensolver."""
 
 
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:
-    """Raise a symmetric positive semidefinite matrix to a power, on its range.
-
-    A (d, d) -> (d, d)
-    """
+    """Raise a symmetric positive semidefinite matrix to a power, restricted to the range of the matrix."""
     values, vectors = scipy.linalg.eigh((A + A.T) / 2, check_finite=False)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return (vectors[:, keep] * values[keep] ** exponent) @ vectors[:, keep].T

@@ -1,6 +1,6 @@
-"""Tall factors F of A = F F' with the products that a Woodbury solve needs.
+"""Tall factors F of operators A = F F', with the products that a Woodbury solve needs.
 
-They include linear kernels X X' of rows in memory, which are centered without forming an n x n matrix.
+The rows of a linear kernel are also a factor, which is centered without forming an n x n matrix.
 """
 
 from __future__ import annotations
@@ -15,34 +15,27 @@ from dmo.blocks import dense, double, row_blocks, scaled_rows, shifted, squared_
 from dmo.linalg.operators import Centered, LowRank, Operator, Scaled, SumOperator
 from dmo.linalg.tall import BlockRows, Factor, gram
 
-_STRIP, _FIRST = 512, 64  # rows per block; number of leading rows that are checked first for columns that vary
+# Number of rows per block, and number of leading rows that are checked first for constant columns.
+_STRIP, _FIRST = 512, 64
 _CANCELS = 1e4
-"""Ratio of squared mean to variance of a sparse column above which X'X - n m m' loses too many digits to
-cancellation."""
+"""If the squared mean of a sparse column exceeds its variance by this factor, centering X'X loses too many digits."""
 
 
 @dataclass(frozen=True, eq=False)
 class CenteredRows(Factor):
-    """Rows R (X - 1 m') as a `Factor`, with column means m (optional) and square roots R of row weights.
+    """Rows of a linear kernel as a `Factor`, optionally centered by their column means and weighted."""
 
-    X (n, d); mean (d,); roots (n,); border (d,)
-    """
+    # For dense rows, `X` holds the centered and weighted rows. Sparse rows are only weighted and keep their zeros, so
+    # every product subtracts the contribution of the mean. The rounding error is then proportional to the mean.
 
-    # For dense rows, `X` holds the result, centered and weighted. CSR rows hold R X and keep their zeros: every
-    # product subtracts the contribution of the mean. This adds a rounding error proportional to |m|, like the one of
-    # the entries themselves.
-
-    X: Any  # (n, d): rows
-    mean: np.ndarray | None  # (d,): m, or None if not centered
-    roots: np.ndarray | None = None  # (n,): square roots of the row weights, or None for unit weights
-    border: np.ndarray | None = None  # (d,): means that each product must still subtract, or None
+    X: Any  # Rows of shape (n, d).
+    mean: np.ndarray | None  # Column means (d), or None if the rows are not centered.
+    roots: np.ndarray | None = None  # Square roots of the row weights (n), or None for unit weights.
+    border: np.ndarray | None = None  # Means (d) that each product must still subtract, or None.
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
-        """Create the factor from rows in memory, optionally centered and weighted.
-
-        X (n, d); weights (n,)
-        """
+        """Create the factor from rows in memory (n x d), optionally centered and weighted by `weights` (n)."""
         plain = cls(double(X), None)
         plain = plain.centered(weights) if center else plain
         if weights is None:
@@ -56,7 +49,7 @@ class CenteredRows(Factor):
 
     @property
     def ones(self) -> np.ndarray:
-        """Vector R 1 (n), to which the columns of centered rows are orthogonal."""
+        """Vector (n) to which the columns of centered rows are orthogonal: the square roots of the weights."""
         return np.ones(self.shape[0]) if self.roots is None else self.roots
 
     def dot(self, S: np.ndarray) -> np.ndarray:
@@ -78,7 +71,7 @@ class CenteredRows(Factor):
             return square
         total = float(self.ones @ self.ones)
         n, shared = self.X.shape[0], total * self.border**2
-        # X'X - n m m' keeps the rows sparse but subtracts numbers of size n m^2, which must not cancel the difference.
+        # Correct X'X for the mean to keep the rows sparse, unless the subtraction would cancel most digits.
         if (shared <= _CANCELS * (square.diagonal() - shared)).all() or not shared.any():
             square -= total * np.outer(self.border, self.border)
             return square
@@ -95,10 +88,7 @@ class CenteredRows(Factor):
         return block - (self.border if self.roots is None else np.multiply.outer(self.roots[where], self.border))
 
     def centered(self, weights: np.ndarray | None = None) -> CenteredRows:
-        """Subtract the (weighted) column means from rows that are not weighted yet.
-
-        weights (n,)
-        """
+        """Subtract the (weighted) column means from rows that are not weighted yet."""
         if self.mean is not None:
             return self
         share = None if weights is None else weights / weights.sum()
@@ -106,12 +96,12 @@ class CenteredRows(Factor):
         centered, border = shifted(self.X, mean)
         if border is not None:
             return CenteredRows(self.X, mean, border=border)
-        # The mean of n large numbers has a rounding error; the mean of the small differences corrects it.
+        # The mean of n large numbers has a rounding error, which the mean of the small differences corrects.
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
-        # Set columns that are constant up to rounding to zero; a small ridge would amplify their noise.
+        # Set columns that are constant up to rounding errors to zero, because a small ridge would amplify their noise.
         noise = 4 * np.finfo(float).eps * np.abs(mean)
-        # Check the first rows before all rows, which excludes most other columns.
+        # Most columns already vary in the first rows, so check all rows only for the other columns.
         constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))
         centered[:, constant[np.abs(centered[:, constant]).max(axis=0, initial=0.0) <= noise[constant]]] = 0.0
         return CenteredRows(centered, mean + rest)
@@ -121,10 +111,7 @@ class CenteredRows(Factor):
         return CenteredRows(self.X * factor, mean, self.roots, border)
 
     def lengths(self) -> np.ndarray:
-        """Compute the squared Euclidean norm of every row.
-
-        -> (n,)
-        """
+        """Compute the squared Euclidean norm of each row."""
         out = squared_norms(self.X)
         if self.border is None:
             return out
@@ -140,9 +127,9 @@ class CenteredRows(Factor):
 
 
 class RowGram(Operator):
-    """Linear kernel F F' of rows F in memory; sparse rows stay sparse until `dense` forms the n x n matrix.
+    """Linear kernel F F' of rows F in memory. Sparse rows stay sparse until `dense` forms the n x n matrix.
 
-    `centered()` centers the rows, not the matrix: for rows far from the origin, F F' has lost their differences.
+    Centering applies to the rows, because for rows far from the origin, F F' has lost their differences.
     """
 
     def __init__(self, factor: CenteredRows):
@@ -150,10 +137,7 @@ class RowGram(Operator):
 
     @classmethod
     def of(cls, X: Any, center: bool = False, weights: np.ndarray | None = None) -> RowGram:
-        """Create the operator from rows in memory, optionally centered and weighted.
-
-        X (n, d); weights (n,)
-        """
+        """Create the operator from rows in memory (n x d), optionally centered and weighted by `weights` (n)."""
         return cls(CenteredRows.of(X, center, weights))
 
     @property
@@ -174,7 +158,7 @@ class RowGram(Operator):
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         out = np.empty((self.n, self.n), dtype)
         plain = self.factor.border is None
-        # Multiply by blocks because a sparse product of all rows would store every entry twice.
+        # Multiply in blocks, because a sparse product of all rows would store every entry twice.
         for where in row_blocks(self.n, _STRIP):
             X = self.factor.X
             out[where] = dense(X[where] @ X.T) if plain else self.factor.dot(self.factor.rows(where).T).T
@@ -205,7 +189,7 @@ class DenseFactor(Factor):
     Parameters
     ----------
     F : ndarray of shape (n, r)
-        F.
+        Array that holds the factor.
 
     Examples
     --------
@@ -243,19 +227,18 @@ class DenseFactor(Factor):
 
 @dataclass(frozen=True)
 class BlockFactor(Factor):
-    """Factor (W - 1 m') M of a block-sparse matrix W.
+    """Factor F = (W - 1 m') M of a block-sparse matrix W with column means m.
 
-    W'W is block-diagonal, so that the Gram matrix costs n k_s^2 per cluster. Centering subtracts a rank-one
-    matrix: F'F = M' (W'W - n m m') M.
+    W'W is block-diagonal, which makes the Gram matrix F'F cheap. Centering subtracts a rank-one matrix from W'W.
 
     Parameters
     ----------
     W : BlockRows of shape (n, r0)
-        W, the rows with values in the columns of their clusters.
+        Block-sparse matrix W, in which each row has values only in the columns of its cluster.
     mixing : ndarray of shape (r0, r)
-        The matrix M.
+        Matrix M by which the rows of W are multiplied.
     means : ndarray of shape (r0,), optional
-        m, the means of W's columns. None means not centered.
+        Column means m of W. By default, the factor is not centered.
 
     Examples
     --------
@@ -312,7 +295,7 @@ class StackedFactor(Factor):
     Parameters
     ----------
     parts : sequence of Factor
-        The factors F_v, with n rows each.
+        Factor of each operator, with n rows each.
 
     Examples
     --------
@@ -358,7 +341,7 @@ class StackedFactor(Factor):
 
 
 def _cross(left: Factor, right: Factor) -> np.ndarray:
-    """Compute F'G of two factors, using block sparsity if both have it."""
+    """Compute F'G of two factors, which is faster if both are block-sparse."""
     if isinstance(left, BlockFactor) and isinstance(right, BlockFactor):
         square = left.W.gram(right.W)
         if left.means is not None and right.means is not None:
@@ -380,16 +363,17 @@ def _cross(left: Factor, right: Factor) -> np.ndarray:
 
 
 class BlockLowRank(Operator):
-    """Low-rank operator W L W' with W = diag(W_1 .. W_S) by clusters and L = T T'.
+    """Low-rank operator W T T' W' of a block-diagonal matrix W, with one block per cluster of samples.
 
-    A product with k columns costs n k_s k + r0 r k operations. The operator stores n k_s + r0 r numbers.
+    A product with k columns costs n k_s k + r0 r k operations, where k_s is the number of columns per cluster. The
+    operator stores n k_s + r0 r numbers.
 
     Parameters
     ----------
     W : BlockRows of shape (n, r0)
-        W, the rows with values in the columns of their clusters.
+        Block-diagonal matrix W, in which each row has values only in the columns of its cluster.
     mixing : ndarray of shape (r0, r)
-        The matrix T.
+        Matrix T that links the clusters.
 
     References
     ----------
@@ -415,12 +399,12 @@ class BlockLowRank(Operator):
         return self.mixing.shape[1]
 
     def block_factor(self) -> BlockFactor:
-        """Return the low-rank factor.
+        """Return the low-rank factor of the operator.
 
         Returns
         -------
         BlockFactor
-            F = W T with A = F F', in float64.
+            Factor F = W T in float64, so that the operator equals F F'.
         """
         return BlockFactor(self.W.astype(np.float64), self.mixing)
 
@@ -445,7 +429,7 @@ class BlockLowRank(Operator):
 
 
 def low_rank_factor(A: Operator) -> Factor | None:
-    """Return F (n x r, float64) with A = F F' if A is low-rank by construction, otherwise None."""
+    """Return a float64 factor F (n x r) with A = F F' if A is low-rank by construction, otherwise None."""
     if isinstance(A, LowRank):
         return DenseFactor(A.factor.astype(np.float64, copy=False))
     if isinstance(A, BlockLowRank):

@@ -1,4 +1,4 @@
-"""Base class and error checks of solvers of (A + c I) X = B; small systems of a tall or wide factor."""
+"""Base class and error checks of solvers of (A + c I) X = B, and small systems of a tall or wide factor."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class InaccurateSolve(ConvergenceWarning):
 
 
 TOLERATED = 1e-6
-"""Relative residual of a direct solve above which it warns. The error of the smoothed values is at most as large."""
+"""Relative residual above which a direct solve warns. The relative error of the smoothed values is at most as large."""
 
 
 PROBES = 3
-"""Number of columns whose residual is computed when the caller requests none. A wrong factor affects all columns."""
+"""Number of columns whose residual is computed if the caller requests none. A wrong factor affects all columns."""
 
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
-    """Return max_j |r_j| / |b_j| over the nonzero columns of B."""
-    # This is not the norm-wise backward error |r| / (|A + c I| |x| + |b|). Every backward stable factorization keeps
-    # that error at a few rounding errors, however small the ridge: with |x| up to |b| / c, it accepts an r as large
-    # as b. Callers use values A x, whose error A (A + c I)^-1 r is at most |r|. The relative residual therefore
-    # bounds the error in units of the labels.
+    """Compute the largest norm of a column of R relative to the column of B, over the nonzero columns of B."""
+    # Do not use the norm-wise backward error |r| / (|A + c I| |x| + |b|). Backward stable factorizations keep this
+    # error small for any ridge, but |x| can reach |b| / c, so that r may be as large as b. Callers use values A x,
+    # whose error A (A + c I)^-1 r is at most |r|. The relative residual therefore bounds the error in units of the
+    # labels.
     scale = lengths(B)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
 
 def warn_of_error(what: str, ridge: float, error: float) -> None:
-    """Warn with InaccurateSolve if the relative error exceeds `TOLERATED`."""
-    if not error <= TOLERATED:  # This form of the comparison also catches NaN.
+    """Issue an InaccurateSolve warning if the relative error exceeds 1e-6."""
+    if not error <= TOLERATED:  # NaN also causes a warning.
         warnings.warn(
             f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is "
             f"too small for the scale of the data; raise it or use float64 kernels",
@@ -58,16 +58,12 @@ def warn_of_error(what: str, ridge: float, error: float) -> None:
 
 
 LEAST = 1e-10
-"""Smallest reliable value of 1 - leverage. Below it, rounding errors or the ridge alone determine leave-one-out
-predictions."""
+"""Smallest reliable value of 1 - leverage. For smaller values, rounding errors dominate leave-one-out predictions."""
 
 
 def warn_of_leverage(left: np.ndarray) -> None:
-    """Warn with InaccurateSolve if rows are fitted so closely that 1 - leverage (`left`) almost vanishes.
-
-    left (n,)
-    """
-    few = int(np.count_nonzero(~(left >= LEAST)))  # This form of the comparison also catches NaN.
+    """Issue an InaccurateSolve warning if rows are fitted so closely that 1 - leverage (`left`) almost vanishes."""
+    few = int(np.count_nonzero(~(left >= LEAST)))  # NaN also causes a warning.
     if few:
         warnings.warn(
             f"{few} of {len(left)} samples are fitted almost exactly (1 - leverage is as small as "
@@ -82,11 +78,11 @@ def warn_of_leverage(left: np.ndarray) -> None:
 class Solution:
     """Result of a linear solve."""
 
-    value: Any  # X, with the shape and location (client or workers) of the right-hand side
+    value: Any  # Solution X, with the shape and location (client or workers) of the right-hand side.
     iterations: int
-    residuals: np.ndarray | None  # (k,): true |B - (A + c I) X| / |B| of each column in float64; None if unchecked
-    converged: bool  # whether all residuals are at most the tolerance
-    method: str  # name of the method
+    residuals: np.ndarray | None  # True relative residual of each column in float64, or None if unchecked.
+    converged: bool
+    method: str
 
 
 def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
@@ -102,7 +98,7 @@ def _block(what: str, B: np.ndarray, n: int) -> np.ndarray:
 
 
 class LinearSolver:
-    """Base class of solvers of (A + c I) X = B for many B; validates right-hand sides."""
+    """Base class of solvers of (A + c I) X = B for many B, which validates right-hand sides."""
 
     method: str
 
@@ -113,7 +109,7 @@ class LinearSolver:
         if isinstance(B, WorkerRows):
             if self.method == "cg":
                 return self._solve(B, x0, check, self.tol if tol is None else tol)
-            found = self.solve(np.asarray(B), None, check, tol)  # A factor on the client needs the rows there.
+            found = self.solve(np.asarray(B), None, check, tol)  # The factor is in client memory, so fetch the rows.
             sent: Any = B.home.send(found.value)
             return replace(found, value=sent)
         block = _block("the right-hand side", B, self.A.n)
@@ -129,10 +125,7 @@ class LinearSolver:
         raise NotImplementedError
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute the diagonal of (A + c I)^-1.
-
-        -> (n,)
-        """
+        """Compute the diagonal (n) of (A + c I)^-1."""
         raise NotImplementedError
 
     def _residual(self, B: np.ndarray, X: np.ndarray) -> np.ndarray:
@@ -144,22 +137,18 @@ class LinearSolver:
 
 
 _STRIP = 4096
-_WHOLE = 12288  # Up to this size, LAPACK's own factorization works with several threads and is the fastest.
-_BLOCK = 2048  # columns per block of a larger matrix
+_WHOLE = 12288  # Up to this size, the factorization of LAPACK uses several threads and is the fastest.
+_BLOCK = 2048  # Number of columns per block of a larger matrix.
 _ROUNDING = 16 * np.finfo(float).eps
-"""Pivots of a unit-diagonal matrix up to this size are rounding errors, whose sign depends on the summation order of
-BLAS."""
+"""In a matrix with unit diagonal, pivots up to this size are rounding errors, whose sign depends on BLAS."""
 log = logging.getLogger("dmo")
 
 
 def cholesky_in_place(A: np.ndarray) -> int:
-    """Overwrite the lower triangle of a matrix with its Cholesky factor; the upper triangle does not change.
-
-    A (n, n)
-    """
-    # Factorize large matrices by blocks of columns if BLAS uses several threads: the factorization of OpenBLAS 0.3.30
-    # crashes the process with two threads from about n = 16 000. Leave other matrices to LAPACK because copying the
-    # blocks took a third of the time at n = 4500.
+    """Overwrite the lower triangle of a matrix with its Cholesky factor. The upper triangle does not change."""
+    # With several threads, the factorization of OpenBLAS 0.3.30 crashes the process from about n = 16 000, so factorize
+    # large matrices in blocks of columns. Smaller matrices use LAPACK, because copying the blocks took a third of the
+    # time at n = 4500.
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
     if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
@@ -179,45 +168,46 @@ def cholesky_in_place(A: np.ndarray) -> int:
 
 
 class FactorSystem:
-    """Solver for A = F F' (F: n x r) by coefficients W = (F'F + c I)^-1 F'B (r x k) of a function of F's rows."""
+    """Solver for A = F F' by the coefficients W = (F'F + c I)^-1 F'B of a function of the rows of F (n x r)."""
 
-    # Products compute W first to avoid cancellation. F W = A (A + c I)^-1 B is accurate to rounding errors, and the
-    # solution (B - F W) / c is accurate relative to its own norm. However, F' times that solution, which equals W,
-    # would have an error of |F|^2 / c rounding errors. Call `loadings` for W (predictions of new rows) and `smooth`
-    # for F W.
+    # W is computed first to avoid cancellation. The smoothed values F W = A (A + c I)^-1 B are accurate to rounding
+    # errors, and the solution (B - F W) / c is accurate relative to its norm. F' times this solution equals W in exact
+    # arithmetic, but has an error of |F|^2 / c rounding errors. Call `loadings` for W and `smooth` for F W.
     #
-    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r > n, with W = F'(F F' + c I)^-1 B.
-    # 2. The matrix is first scaled to a unit diagonal so that columns of all magnitudes have the same accuracy.
-    # 3. W is refined with the residual F'(B - F W) - c W, computed from F because F'F has a squared condition number.
-    #    The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of a few columns
-    #    with random signs are checked first: if they are accurate to rounding errors, so is W.
-    # 4. If that error does not fall to `_FIT`, a singular value decomposition of F is used instead. It squares
-    #    nothing, needs n x min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of
-    #    F. A smaller ridge raises an error if some directions of F are rounding errors.
+    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r >= n, with W = F'(F F' + c I)^-1 B.
+    # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
+    # 3. W is refined with the residual F'(B - F W) - c W, which is computed from F because F'F has a squared condition
+    #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of the
+    #    columns with random signs are checked first. W is not refined if these sums are accurate to rounding errors.
+    # 4. If the error remains above 1e-9, W is computed from a singular value decomposition of F. This needs n x
+    #    min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of F. A smaller ridge
+    #    raises an error if some directions of F are rounding errors.
     #
-    # If F = W T is sparse by clusters, F'F costs n k_s^2 and the products n k_s.
+    # If F is sparse by clusters, with k_s columns per cluster, F'F costs n k_s^2 and the products cost n k_s.
 
-    # relative errors of the fitted values below which W is refined no further, and not at all
+    # Refinement stops if the relative error of the fitted values is below the first value, and does not start if it is
+    # below the second value.
     _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 
     def __init__(self, F: Factor, ridge: float):
         self.ridge = ridge
         self._centered = isinstance(F, CenteredRows) and F.mean is not None
-        # Use the dual side if F has as many columns as its rows have directions. F then fits every row, and only the
-        # dual side yields accurate residuals.
+        # Use the dual side if F has at least as many columns as rows, or one less if centered. F then fits every row,
+        # and only the dual side yields accurate residuals.
         self._F, self._primal = F, F.shape[1] < F.shape[0] - int(self._centered)
         self._svd: _Svd | None = None
         self._lift = 0.0
         self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
         self.intercept = np.zeros(F.shape[0])
-        """Leverage of each row (n) due to the intercept, which is equivalent to centering."""
+        """Leverage of each row that is due to the intercept, which centering implies."""
         if self._centered:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
-            # Raise the eigenvalue of the mean direction, which is only c. No W depends on it because F'1 = 0.
+            # The eigenvalue of the mean direction is only c. Raise this eigenvalue, which leaves W unchanged because
+            # F'1 = 0.
             assert isinstance(F, CenteredRows)
             self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)
@@ -235,7 +225,7 @@ class FactorSystem:
         self._svd, self._small = _Svd.of(self._F, self.ridge, empty), None
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
-        """Compute W = (F'F + c I)^-1 F'B (r x k). F W smooths B, and f W predicts a new row f."""
+        """Compute the coefficients W (r x k). F W smooths B, and f W predicts a new row f."""
         if self._small is not None:
             found, error = self._refined(self._small, B) if self._primal else self._dual(self._small, B)
             if error <= self._FIT:
@@ -250,11 +240,11 @@ class FactorSystem:
         return W
 
     def _refined(self, small: Equilibrated, B: Any) -> tuple[np.ndarray, float]:
-        """Return W by the primal side and the relative error of F W before its last correction."""
+        """Return W by the primal side, and the relative error of F W before its last correction."""
         F = self._beside(B)
         W = small.solve(F.t_dot(B))
         if isinstance(B, np.ndarray) and B.shape[1] > PROBES:
-            # Check random sums of the normalized columns first because their error indicates the error of all columns.
+            # Check random sums of normalized columns first, because their error indicates the error of all columns.
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
             length = np.linalg.norm(B, axis=0)
             signs *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
@@ -288,7 +278,7 @@ class FactorSystem:
         return alpha, error
 
     def smooth(self, B: Any) -> Any:
-        """Compute A (A + c I)^-1 B as F W, without the difference B - c (A + c I)^-1 B."""
+        """Compute the smoothed values A (A + c I)^-1 B as F W, which avoids cancellation."""
         if isinstance(B, WorkerRows):
             if self._small is not None and self._primal and isinstance(getattr(self._F, "X", None), np.ndarray):
                 W, error = self._refined(self._small, B)
@@ -299,7 +289,7 @@ class FactorSystem:
         return self._F.dot(W) if self._svd is None else self._svd.smooth(B)
 
     def residuals(self, B: np.ndarray, W: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        """Compute B - F W (n x k, or rows `where`) for the loadings W of B; as c alpha if F fits every row."""
+        """Compute the residuals B - F W (n x k), or their rows `where`, accurately even if F fits every row."""
         rows = slice(None) if where is None else where
         if self._svd is not None:
             return self._svd.residuals(B, self.ridge, bool(self.intercept.any()))[rows]
@@ -309,11 +299,11 @@ class FactorSystem:
         return B - self._F.dot(W) if where is None else B[where] - self._some(where) @ W
 
     def _some(self, where: Any) -> np.ndarray:
-        """Return rows of F by a slice, or by row indices if F is one array."""
+        """Return the rows of F given by a slice, or by indices if F is one array."""
         return self._F.rows(where)
 
     def unfitted(self, where: np.ndarray | None = None) -> np.ndarray:
-        """Compute 1 - h_i - `intercept` (n), h_i = f_i'(F'F + c I)^-1 f_i, without cancellation if F fits every row."""
+        """Compute one minus leverage minus `intercept` for each row, without cancellation if F fits every row."""
         if where is not None and (self._svd is not None or not self._primal):
             return self.unfitted()[where]
         if self._svd is not None:
@@ -328,14 +318,14 @@ class FactorSystem:
             return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
-        if self._lift:  # The mean direction belongs to the intercept, whatever its raised eigenvalue.
+        if self._lift:  # The intercept accounts for the mean direction.
             return self.ridge * (inverse - self._null**2 / (self._lift + self.ridge))
         return self.ridge * inverse - self.intercept
 
 
 @dataclass(frozen=True)
 class _Svd:
-    """SVD U diag(s) V' = F without directions that are rounding errors, and weights s^2 / (s^2 + c) of the others."""
+    """Singular value decomposition U diag(s) V' of F without rounding errors, and weights s^2 / (s^2 + c)."""
 
     U: np.ndarray
     s: np.ndarray
@@ -344,7 +334,7 @@ class _Svd:
 
     @classmethod
     def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
-        """Decompose F; `empty` directions are missing by construction and may be rounding errors for any ridge."""
+        """Compute the decomposition of F, in which `empty` directions may be rounding errors for any ridge."""
         U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
         noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
         keep = s > noise
@@ -364,7 +354,7 @@ class _Svd:
         return self.U @ (self.weights[:, None] * (self.U.T @ B))
 
     def residuals(self, B: np.ndarray, ridge: float, centered: bool) -> np.ndarray:
-        """Multiply B by c / (s^2 + c) within the directions of F, and keep the part outside them."""
+        """Multiply B by c / (s^2 + c) within the directions of F, and keep the part outside these directions."""
         inside = self.U.T @ B
         found = self.U @ (self._kept(ridge)[:, None] * inside)
         return found if self._whole(centered) else found + (B - self.U @ inside)
@@ -380,12 +370,12 @@ class _Svd:
         return np.asarray(ridge / self.s / (self.s + ridge / self.s))
 
     def _whole(self, centered: bool) -> bool:
-        """Return whether the columns of F span all n dimensions, up to the mean direction if centered."""
+        """Return whether the columns of F span all dimensions, up to the mean direction if centered."""
         return self.U.shape[1] >= len(self.U) - centered
 
 
 def _outer(F: Factor) -> np.ndarray:
-    """Compute F F' (n x n)."""
+    """Compute the n x n matrix F F'."""
     n = F.shape[0]
     out = np.empty((n, n))
     for where in row_blocks(n, 512):
@@ -394,13 +384,9 @@ def _outer(F: Factor) -> np.ndarray:
 
 
 class Equilibrated:
-    """Cholesky factor of D A D for a small positive definite A, with D = diag(A)^-1/2.
+    """Cholesky factor of a small positive definite matrix A (d x d) after scaling to a unit diagonal."""
 
-    A (d, d)
-    """
-
-    # With a unit diagonal, the error of the factorization is relative to each row, so that users need not scale
-    # features of different units.
+    # With a unit diagonal, the error of the factorization is relative to each row, so users need not scale features.
 
     def __init__(self, A: np.ndarray):
         diagonal = A.diagonal()
@@ -410,7 +396,7 @@ class Equilibrated:
         A *= self._scale[:, None]
         A *= self._scale
         self._norm = float(np.abs(A).sum(axis=0).max())
-        self._factor = A.T  # LAPACK's column order; the matrix is symmetric
+        self._factor = A.T  # Use the column order of LAPACK, because the matrix is symmetric.
         info = cholesky_in_place(self._factor)
         rounding = self._factor.diagonal() ** 2 <= _ROUNDING
         if info == 0 and rounding.any():
@@ -419,31 +405,22 @@ class Equilibrated:
             raise IllConditioned(f"the matrix is not positive definite (row {info} of {len(A)}); raise the ridge")
 
     def condition(self) -> float:
-        """Estimate the condition number of D A D in the 1-norm. Its rows have a norm of at most d."""
+        """Estimate the condition number of the scaled matrix in the 1-norm."""
         reciprocal, _ = scipy.linalg.lapack.dpocon(self._factor, self._norm, uplo="L")
         return float(1 / reciprocal) if reciprocal > 0 else float("inf")
 
     def half(self, B: np.ndarray) -> np.ndarray:
-        """Multiply B by a square root of A^-1.
-
-        B (d, k) -> (d, k)
-        """
+        """Multiply a block B (d x k) by a square root of A^-1."""
         return scipy.linalg.solve_triangular(self._factor, self._scale[:, None] * B, lower=True, check_finite=False)
 
     def solve(self, B: np.ndarray) -> np.ndarray:
-        """Compute A^-1 B.
-
-        B (d, k) -> (d, k)
-        """
+        """Compute A^-1 B for a block B (d x k)."""
         X, _ = scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * B, lower=1)
         return self._scale[:, None] * X
 
 
 def positive_solve(A: np.ndarray, ridge: float, B: np.ndarray) -> np.ndarray:
-    """Solve (A + c I) X = B for a small moment matrix, with one refinement and an error check.
-
-    A (d, d); B (d, k) -> (d, k)
-    """
+    """Solve (A + c I) X = B for a small moment matrix A (d x d), with one refinement and an error check."""
     shifted = A + ridge * np.eye(len(A))
     try:
         small = Equilibrated(shifted.copy())

@@ -1,8 +1,9 @@
-"""Symmetric n x n operators: products, columns and diagonals of a matrix, wherever its entries are stored.
+"""Symmetric n x n operators that compute products, columns and diagonals of a matrix wherever its entries are stored.
 
-`Dense` holds the matrix in the client process, `Tiles` stores, recomputes or streams its lower tiles, and `LowRank` is
-F F'. `SumOperator`, `Scaled`, `Centered` and `Congruent` combine operators without forming a matrix. A product accepts
-and returns NumPy blocks (n x k), or rows on the workers that hold the entries. Creating an operator computes nothing.
+`Dense` holds the matrix in the client process. `Tiles` stores, recomputes or streams its lower tiles. `LowRank` is the
+product F F' of a tall factor. `SumOperator`, `Scaled`, `Centered` and `Congruent` combine operators without forming a
+matrix. A product accepts and returns n x k blocks, as NumPy arrays or as rows on workers. Creating an operator computes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,57 +20,57 @@ from dmo.linalg.rows import WorkerRows, beside, inner, mapped
 from dmo.threads import in_threads
 
 _STRIP = 1024
-_REAL = np.float32, np.float64  # data types of operators
-# float64 entries per strip: few enough that malloc reuses the memory instead of requesting zeroed pages each time
+_REAL = np.float32, np.float64
+# Number of float64 entries per strip, for which malloc reuses memory instead of requesting zeroed pages.
 _STRIP_ENTRIES = 1 << 21
 
 
 class Operator:
     """Symmetric n x n matrix given by its products."""
 
-    # `A @ B` (B: n x k) multiplies in the operator's own precision `A.dtype` and returns B's dtype. `A.product(B)`
-    # multiplies and sums in float64, for residuals.
+    # `A @ B` multiplies by an n x k block B in the precision `A.dtype` and returns the data type of B. Residuals need
+    # `A.product(B)`, which multiplies and sums in float64.
 
     n: int
     dtype: np.dtype
-    __array_ufunc__ = None  # Let this class handle np.float64(2) * A instead of NumPy.
+    __array_ufunc__ = None  # np.float64(2) * A then calls this class instead of NumPy.
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape (n, n)."""
+        """Shape (n, n) of the matrix."""
         return self.n, self.n
 
     @property
     def nbytes(self) -> int:
-        """Memory in bytes of the `dense` matrix in the operator's own precision."""
+        """Memory in bytes of the dense matrix in the precision of the operator."""
         return self.n * self.n * self.dtype.itemsize
 
     def _apply(self, B: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Compute A @ B for B of type `dtype` (float32 or float64), which the product keeps."""
+        """Compute A @ B for a block B of type `dtype` (float32 or float64), and return this type."""
         raise NotImplementedError
 
     def diagonal(self) -> np.ndarray:
-        """Compute the diagonal.
+        """Compute the diagonal of the matrix.
 
         Returns
         -------
         ndarray of shape (n,), float64
-            The diagonal entries.
+            Diagonal entries.
         """
         raise NotImplementedError
 
     def columns(self, index: np.ndarray) -> np.ndarray:
-        """Compute some columns.
+        """Compute some columns of the matrix.
 
         Parameters
         ----------
         index : ndarray of shape (m,), int
-            Column indices.
+            Indices of the columns.
 
         Returns
         -------
         ndarray of shape (n, m)
-            Columns in the operator's precision.
+            Columns in the precision of the operator.
         """
         raise NotImplementedError
 
@@ -84,12 +85,12 @@ class Operator:
         Returns
         -------
         ndarray of shape (n, n)
-            A new array.
+            Matrix in a new array.
         """
         raise NotImplementedError
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the upper triangle by strips of rows for a factorization.
+        """Yield the upper triangle of the matrix in strips of rows, for a factorization.
 
         Yields
         ------
@@ -113,14 +114,14 @@ class Operator:
         Returns
         -------
         C : ndarray of shape (n, k)
-            Coefficients of raw(X), the m x n kernel block before scaling, centering and addition of other kernels.
+            Coefficients of the m x n kernel between new and training rows, before scaling, centering or addition.
         offset : ndarray of shape (k,)
-            Offset of the function values raw(X) @ C + offset.
+            Offset of the function.
 
         Raises
         ------
         UserError
-            If the terms of a sum need different C.
+            If the terms of a sum need different coefficients C.
         """
         return coefficients, np.zeros(coefficients.shape[1:])
 
@@ -129,17 +130,17 @@ class Operator:
         return self._apply(B.astype(self.dtype, copy=False), self.dtype).astype(B.dtype, copy=False)
 
     def product(self, B: np.ndarray) -> np.ndarray:
-        """Multiply with float64 products and sums.
+        """Multiply by a block, with float64 products and sums.
 
         Parameters
         ----------
         B : ndarray of shape (n, k)
-            The right factor.
+            Block that is multiplied.
 
         Returns
         -------
         ndarray of shape (n, k), float64
-            The product A B.
+            Product of the matrix and the block.
         """
         return self._apply(self._block(B).astype(np.float64, copy=False), np.dtype(np.float64))
 
@@ -159,52 +160,49 @@ class Operator:
 
     @property
     def null(self) -> np.ndarray | None:
-        """Vector v (n) with A v = 0 by construction, such as the vector that centering removes, or None."""
+        """Vector (n) that the matrix maps to 0 by construction, such as the vector that centering removes, or None."""
         return None
 
     def centered(self, weights: np.ndarray | None = None) -> Operator:
-        """Center the matrix.
+        """Center the rows and columns of the matrix.
 
         Parameters
         ----------
         weights : ndarray of shape (n,) or None, default=None
-            Weights w with sum 1. None uses 1/n.
+            Weights of the mean, with sum 1. By default, all samples have the same weight.
 
         Returns
         -------
         Operator
-            The operator H A H' with H = I - 1w'.
+            Operator H A H' with H = I - 1w', for weights w.
         """
         return Centered(self, weights)
 
     def weighted(self, weights: np.ndarray, center: bool) -> Operator:
-        """Apply sample weights.
+        """Multiply rows and columns by the square roots of sample weights.
 
         Parameters
         ----------
         weights : ndarray of shape (n,)
-            Sample weights s, all positive.
+            Sample weights, all positive.
         center : bool
             Whether to center the matrix with these weights first.
 
         Returns
         -------
         Operator
-            The operator R A R with R = diag(s)^1/2, where A is centered on request.
+            Operator R A R, where R is the diagonal matrix of the square roots.
         """
         return Congruent(self.centered(weights / weights.sum()) if center else self, np.sqrt(weights))
 
 
 def _strips(n: int) -> list[slice]:
-    """Split rows of an n x n matrix into strips that are small enough to cast to float64."""
+    """Split the rows of an n x n matrix into strips that are small enough to convert to float64."""
     return row_blocks(n, max(32, _STRIP_ENTRIES // max(1, n)))
 
 
 class Dense(Operator):
-    """Matrix in client memory; with `lends`, a factorization may overwrite its upper triangle and diagonal.
-
-    matrix (n, n)
-    """
+    """Matrix in client memory. With `lends`, a factorization may overwrite its upper triangle and diagonal."""
 
     def __init__(self, matrix: np.ndarray, lends: bool = False):
         matrix = np.asarray(matrix)
@@ -216,14 +214,11 @@ class Dense(Operator):
         self._diagonal: np.ndarray | None = None
 
     def lent(self, diagonal: np.ndarray) -> None:
-        """Mark all but the part below the diagonal as overwritten; keep a copy of the diagonal.
-
-        diagonal (n,)
-        """
+        """Keep a copy of the diagonal (n), because only the part below the diagonal remains valid from now on."""
         self.lends, self._diagonal = False, diagonal
 
     def _rows(self, where: Any) -> np.ndarray:
-        """Return rows by a slice or by row indices; callers must not modify them."""
+        """Return the rows given by a slice or by indices. Callers must not modify them."""
         if self._diagonal is None:
             return self.matrix[where]
         index = np.arange(self.n)[where]
@@ -245,7 +240,7 @@ class Dense(Operator):
         return out
 
     def _half_product(self, B: np.ndarray, dtype: np.dtype, diagonal: np.ndarray) -> np.ndarray:
-        """Multiply from the part below the diagonal; every entry is read and cast once for both triangles."""
+        """Multiply from the part below the diagonal, so that every entry is read once for both triangles."""
         out = np.zeros(B.shape, dtype)
         for where in _strips(self.n):
             left = self.matrix[where, : where.start].astype(dtype, copy=False)
@@ -271,10 +266,7 @@ class Dense(Operator):
 
 
 class LowRank(Operator):
-    """Low-rank operator F F' for a tall factor F.
-
-    factor (n, r)
-    """
+    """Low-rank operator F F' for a tall factor F (n x r)."""
 
     def __init__(self, factor: np.ndarray):
         factor = np.asarray(factor)
@@ -341,7 +333,7 @@ class SumOperator(Operator):
 
 
 class Scaled(Operator):
-    """Operator A multiplied by a number: factor * A."""
+    """Operator multiplied by a number."""
 
     def __init__(self, inner: Operator, factor: float):
         self.inner, self.factor, self.n, self.dtype = inner, float(factor), inner.n, inner.dtype
@@ -365,10 +357,7 @@ class Scaled(Operator):
 
 
 class Centered(Operator):
-    """Centered operator H A H' with H = I - 1w'; keeps the training means to center new rows in the same way.
-
-    weights (n,)
-    """
+    """Centered operator H A H' with H = I - 1w', which keeps the training means to center new rows in the same way."""
 
     # Schoelkopf, Smola, Mueller 1998, appendix A.
 
@@ -382,20 +371,20 @@ class Centered(Operator):
 
     @property
     def means(self) -> np.ndarray:
-        """Mean of every row of A (n, float64), computed with one product at first use."""
+        """Mean of each row of the original matrix (n, float64), computed with one product at first use."""
         if self._means is None:
             weights = np.full(self.n, 1.0 / self.n) if self.weights is None else self.weights
             self._means = self.inner.product(weights[:, None])[:, 0]
         return self._means
 
     def _mean(self, rows: np.ndarray) -> np.ndarray:
-        """Compute the weighted mean w' rows."""
+        """Compute the weighted mean of some rows."""
         if self.weights is None:
             return np.asarray(rows.mean(axis=0, dtype=np.float64))
         return np.asarray(self.weights @ rows)
 
     def _left(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute H' coefficients, which express the centered function."""
+        """Compute H' times coefficients, which are the coefficients of the centered function."""
         if self.weights is None:
             return coefficients - coefficients.mean(axis=0, dtype=np.float64).astype(coefficients.dtype)
         return coefficients - np.multiply.outer(self.weights, coefficients.sum(axis=0)).astype(coefficients.dtype)
@@ -405,8 +394,8 @@ class Centered(Operator):
             out = self.inner._apply(self._left(B), dtype)
             out -= self._mean(out).astype(dtype)
             return out
-        # On workers, every sum costs a communication round. Compute 1'B and (A w)'B, which determines the mean of the
-        # image, in the same round.
+        # On workers, every sum costs a communication round. The product needs 1'B, and the mean of its result follows
+        # from (A w)'B, so compute both in one round.
         own = beside(B, self._columns)
         sums, along = inner(B, own)[0][:, :2].T
         shift = sums / self.n if self.weights is None else own[:, 2:] @ sums[None]
@@ -415,7 +404,7 @@ class Centered(Operator):
 
     @cached_property
     def _columns(self) -> np.ndarray:
-        """Columns 1, A w and w (n x 3) in one array, which is sent to workers once."""
+        """Columns 1, A w and w (n x 3) in one array, which is sent to the workers once."""
         return np.column_stack([np.ones(self.n), self.means, self.null])
 
     def diagonal(self) -> np.ndarray:
@@ -426,7 +415,7 @@ class Centered(Operator):
         return mapped(_less, self.inner.columns(index), self.means[:, None], shift)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
-        # Subtract in float64 from the original entries because their mean is several times larger than the result.
+        # Subtract from the original float64 entries, because their mean is several times larger than the result.
         middle = float(self._mean(self.means))
         for where, strip in self.inner.upper():
             strip -= self.means[where.start :]
@@ -447,10 +436,7 @@ class Centered(Operator):
 
 
 class Congruent(Operator):
-    """Operator R A R for a diagonal R: the kernel of samples with weights R^2.
-
-    roots (n,)
-    """
+    """Operator R A R for a diagonal matrix R: the kernel of samples with weights R^2."""
 
     def __init__(self, inner: Operator, roots: np.ndarray):
         self.inner, self.roots, self.n, self.dtype = inner, roots, inner.n, inner.dtype

@@ -14,22 +14,22 @@ from dmo.kernels.loops import compiled
 from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
-_PROPOSALS = 100  # Proposals per round: enough for efficient matrix products, few enough that most are accepted.
-_FLOOR = 1e-6  # Fraction of the largest diagonal entry. Smaller residuals are rounding errors of float32 columns.
+_PROPOSALS = 100  # Number of proposals per round, for which products are efficient and most proposals are accepted.
+_FLOOR = 1e-6  # Residuals below this fraction of the largest diagonal entry are rounding errors of float32 columns.
 
 
 @dataclass(frozen=True)
 class PivotedCholesky:
-    """Partial Cholesky factorization A ~ F F'.
+    """Partial Cholesky factorization of a matrix A by a factor F with A ~ F F'.
 
     Attributes
     ----------
     factor : ndarray of shape (n, r)
-        The factor F, in the precision of the columns.
+        Factor F, in the precision of the columns.
     pivots : ndarray of shape (r,), int
         Row indices of the pivots.
     residual : ndarray of shape (n,), float64
-        Diagonal of A - F F'.
+        Diagonal of the residual A - F F'.
 
     Examples
     --------
@@ -54,28 +54,29 @@ def rpcholesky(
 ) -> PivotedCholesky:
     """Factorize a positive semidefinite matrix by randomly pivoted Cholesky with block proposals.
 
-    Each round proposes up to 100 pivots with probability proportional to the residual diagonal, and accepts them as the
-    sequential algorithm would. The factor needs n x rank numbers in the precision of the columns.
+    Each round proposes up to 100 pivots with probability proportional to the diagonal of the residual, and accepts the
+    pivots that the sequential algorithm would accept. The factor needs n x rank numbers in the precision of the
+    columns.
 
     Parameters
     ----------
     diagonal : ndarray of shape (n,)
         Diagonal of the matrix.
     columns : callable
-        Function of row indices that returns the columns with these indices (n x m).
+        Function that returns the columns of the matrix for m column indices, as an array of shape (n, m).
     rank : int
-        Maximum number of pivots. Fewer are returned if the residual diagonal falls below 1e-6 times the largest
-        diagonal entry.
+        Maximum number of pivots. There are fewer if the diagonal of the residual falls to 1e-6 times the largest
+        diagonal entry of the matrix.
     random_state : int or Generator, optional
         Seed or generator of the proposals.
     submatrix : callable, optional
-        Function of row indices that returns the submatrix of these rows and columns (m x m). Pass it if the submatrix
-        costs less than whole columns.
+        Function that returns the submatrix for m row and column indices, as an array of shape (m, m). Pass it if a
+        submatrix costs less than whole columns.
 
     Returns
     -------
     PivotedCholesky
-        Factor, pivots and residual diagonal.
+        Factor, pivots and diagonal of the residual.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    # Use float64 because repeated subtraction would soon make float32 values negative.
+    # Use float64, because repeated subtraction would soon make float32 values negative.
     residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
@@ -105,24 +106,24 @@ def rpcholesky(
     factor: Any = None
     found = 0
     while found < rank and residual.max() > floor:
-        # Exclude residuals below the floor: they are rounding errors, and a pivot divides by their square root.
+        # Never propose residuals below the floor, because they are rounding errors and a pivot divides by their root.
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        # With `submatrix`, compute columns for accepted pivots only.
+        # If there is a function `submatrix`, compute columns only for accepted pivots.
         whole = columns(proposed) if submatrix is None else None
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
         local, among = factor.among(proposed, whole)
         local = local if submatrix is None else submatrix(proposed)
-        # The small block decides which proposals are accepted; float64 costs little for it.
+        # Use float64 for the small block that decides which proposals are accepted, because this costs little.
         wide = among.astype(np.float64)
         kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
         residual -= factor.extend(
             whole[:, kept] if whole is not None else columns(accepted), accepted, among[:, kept], floor
         )
-        # Set these entries to exact zeros so that rounding errors cannot propose a pivot twice.
+        # Set these entries to exact zeros, so that rounding errors cannot propose a pivot twice.
         residual[accepted] = 0.0
         np.maximum(residual, 0.0, out=residual)
         pivots[found : found + len(kept)] = accepted
@@ -131,7 +132,7 @@ def rpcholesky(
 
 
 class _SoFar:
-    """Factor F in client memory, stored transposed so that a round writes whole rows and products read along them."""
+    """Factor in client memory, transposed so that rounds and products access contiguous rows."""
 
     def __init__(self, rank: int, n: int):
         self._shape, self._found = (rank, n), 0
@@ -142,28 +143,27 @@ class _SoFar:
         return self._all[: self._found].T
 
     def among(self, index: np.ndarray, whole: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return entries of columns (n x m) in some rows, and the same rows of F, transposed."""
+        """Return some rows of the proposed columns (n x m), and the same rows of the factor, transposed."""
         return None if whole is None else whole[index], self._all[: self._found, index]
 
     def extend(self, chosen: np.ndarray, accepted: np.ndarray, among: np.ndarray, floor: float) -> np.ndarray:
-        """Add the part of accepted columns (n x m) outside F; return the decrease of the residual diagonal."""
+        """Extend the factor by accepted columns (n x m), and return the decrease of the residual diagonal."""
         if not self._found:
             self._all = np.zeros(self._shape, np.float32 if chosen.dtype == np.float32 else np.float64)
         new = chosen.T - among.T @ self._all[: self._found]
         self._found, start = self._found + len(accepted), self._found
-        # Multiply by the inverse of the small triangle: a product reads and writes rows, but a solve copies to column
-        # order and back.
+        # Multiply by the inverse of the triangle, because a triangular solve would copy the rows to column order.
         inverse = _inverse_root(new[:, accepted], floor).astype(self._all.dtype)
         added = np.matmul(inverse, new.astype(self._all.dtype, copy=False), out=self._all[start : self._found])
-        # A sum of at most 100 squares keeps the precision of the columns.
+        # The sums have at most 100 squares, so the precision of the columns suffices.
         return np.asarray(np.einsum("ij,ij->j", added, added))
 
 
 class _RowsSoFar:
-    """Factor F as rows on workers; only some rows and sums are sent to the client."""
+    """Factor as rows on workers, which send only some rows and sums to the client."""
 
     def __init__(self) -> None:
-        self._blocks: list[Any] = []  # one block per round, joined when they are multiplied
+        self._blocks: list[Any] = []
 
     @property
     def factor(self) -> Any:
@@ -193,15 +193,14 @@ def _squares(rows: np.ndarray) -> np.ndarray:
 
 
 def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
-    """Invert the lower Cholesky factor of the residual at the accepted pivots.
+    """Invert the lower Cholesky factor of the residual matrix at the accepted pivots.
 
-    Jitter is added as needed: up to `floor`, the size of rounding errors of the columns.
+    The jitter on the diagonal is increased until the factorization succeeds.
     """
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
-    # Try jitters from the size for float64 columns up to the size for float32 columns; the smallest distorts the
-    # factor least.
+    # Try the smallest jitter first, because it distorts the factor least.
     for jitter in (1e-9 * mean, 1e-7 * mean, 1e-5 * mean, 1e-3 * mean, floor):
         square.flat[:: len(square) + 1] += jitter
         with suppress(np.linalg.LinAlgError):
@@ -211,17 +210,18 @@ def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
 
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
-    """Return positions of proposals that sequential sampling keeps, with probability residual now / when proposed."""
+    """Return the positions of the proposals that sequential sampling keeps."""
+    # The probability to keep a proposal is the ratio of its current residual to its residual when it was proposed.
     kept = np.flatnonzero(_sequentially(local, rng.random(len(proposal)) * proposal, floor))
-    # Keep at least one pivot per round so that the loop ends.
+    # Keep at least one pivot per round, so that the loop ends.
     return kept if len(kept) else np.array([np.argmax(proposal)])
 
 
 @compiled()
 def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
-    """Decide which pivots sequential sampling keeps; overwrites `local`.
+    """Decide which pivots sequential sampling keeps. The matrix `local` is overwritten.
 
-    A pivot is kept if it exceeds the floor and `least` in the residual of the pivots kept before it.
+    A pivot is kept if its residual after the earlier pivots exceeds `floor` and its entry of `least`.
     """
     n = local.shape[0]
     kept = np.zeros(n, np.bool_)
@@ -229,7 +229,7 @@ def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
         pivot = local[i, i]
         if pivot > floor and least[i] < pivot:
             kept[i] = True
-            for j in range(i + 1, n):  # upper triangle only
+            for j in range(i + 1, n):  # Only the upper triangle is updated.
                 share, target, column = local[i, j] / pivot, local[j, j:], local[i, j:]
                 for k in range(n - j):
                     target[k] -= share * column[k]

@@ -1,7 +1,7 @@
-"""Tall blocks (n x k), split by rows over the workers that hold an operator, with NumPy-style arithmetic.
+"""Tall blocks (n x k) with NumPy-style arithmetic, split by rows over the workers that hold an operator.
 
-Operations are lazy: an expression is evaluated in one task per part when a product or a sum over the rows needs it. The
-client process usually receives only sums over the rows, which are k x k or r x k numbers.
+Operations are lazy: one task per part evaluates an expression when a product or a sum over the rows needs it. Usually,
+the client process receives only sums over the rows, which are small matrices.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dmo.cluster.workers import gathered, retried, send, submit, submit_each
 from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
-FAN_IN = 4  # number of arrays that one task adds up
-_SMALL = 1 << 21  # Arrays whose copies have at most this many bytes in total are sent along with their tasks.
+FAN_IN = 4  # Number of arrays that one task adds up.
+_SMALL = 1 << 21  # Arrays are sent with their tasks if all copies together have at most this number of bytes.
 
 
 class Home:
     """Workers that hold row blocks, and the row range of each part."""
 
-    # Data sent to a worker and all results computed from it are lost with the worker. `retried` then restarts from
+    # If a worker is lost, its data and all results computed from these data are lost too. `retried` then restarts from
     # the data of the client process.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
@@ -34,21 +34,21 @@ class Home:
         self._last: tuple[Any, Any] = None, None
 
     def scattered(self, array: np.ndarray) -> list[Any]:
-        """Send the parts of an array (n, k) or (n,) to the workers and return their futures."""
+        """Send the row parts of an array to the workers, and return their futures."""
         return send(self.client, [np.ascontiguousarray(array[part]) for part in self.parts], self.places)
 
     def send(self, array: np.ndarray) -> WorkerRows:
-        """Send an array (n, k) to the workers."""
+        """Send an array (n x k) to the workers."""
         return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
     def keep(self, what: Any) -> Any:
-        """Send an array to the workers, or call a function that creates rows there, once per object."""
+        """Send an array to the workers, or call a function that creates rows there, but only once per object."""
         if id(what) not in self._kept:
             self._kept[id(what)] = what, what() if callable(what) else self.send(np.asarray(what))
         return self._kept[id(what)][1]
 
     def small(self, array: Any) -> Any:
-        """Return a k x k array for use in tasks, or a future of it if its copies would be large."""
+        """Return a small array for use in tasks, or a future of the array if its copies would be large."""
         if not isinstance(array, np.ndarray) or array.nbytes * len(self.parts) <= _SMALL:
             return array
         if self._last[0] is not array:
@@ -67,7 +67,7 @@ class Home:
     def called(
         self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], name: str, places: Sequence[str]
     ) -> list[Any]:
-        """Submit a function of lazy results, futures and constants for several lists of arguments; return futures."""
+        """Submit a function for several lists of arguments (lazy results, futures or constants), and return futures."""
         packed = []
         for nodes in calls:
             given: list[Any] = []
@@ -76,13 +76,13 @@ class Home:
         return submit_each(self.client, _called, packed, name, places)
 
     def work_out(self, nodes: Iterable[tuple[Any, str]]) -> None:
-        """Submit the evaluation of lazy results, each at its place."""
+        """Submit the evaluation of lazy results, each on the given worker."""
         waiting = [(node, place) for node, place in nodes if isinstance(node, Waiting) and node.future is None]
         if waiting:
             calls, places = [[node] for node, _ in waiting], [place for _, place in waiting]
             found = self.called(_itself, calls, calls[0][0].function.__name__, places)
             for [node], future in zip(calls, found, strict=True):
-                node.future, node.arguments = future, ()  # Drop the arguments, which keep all inputs in memory.
+                node.future, node.arguments = future, ()  # Drop the arguments, because they keep all inputs in memory.
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
         """Apply `function` to the rows of each part and add up the results."""
@@ -96,12 +96,12 @@ class Home:
 
 @dataclass(eq=False)
 class Waiting:
-    """Lazy function of other results, futures and constants for one part of the rows."""
+    """Lazy call of a function with other results, futures and constants, for one part of the rows."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    future: Any = None  # future of the result, once requested
-    shared: bool = False  # whether several expressions of a task use the result
+    future: Any = None  # Future of the result, after it is requested.
+    shared: bool = False  # Whether several expressions of a task use the result.
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _Given:
 
 
 def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
-    """Replace the futures of an expression by indices into `given`: Dask searches only arguments for futures."""
+    """Replace the futures of an expression by indices into `given`, because Dask finds futures only in arguments."""
     node = getattr(node, "future", None) or node
     if not isinstance(node, Waiting):
         if not hasattr(node, "key"):
@@ -150,9 +150,9 @@ def _evaluate(node: Any, given: tuple[Any, ...], known: dict[int, Any]) -> Any:
 
 
 class WorkerRows:
-    """Tall block on workers; arithmetic with other blocks, constants and one number per column is lazy."""
+    """Tall block on workers. Arithmetic with other blocks, constants and one number per column is lazy."""
 
-    __array_ufunc__ = None  # Let this class handle operations with NumPy arrays.
+    __array_ufunc__ = None  # NumPy then leaves operations with its arrays to this class.
     ndim = 2
 
     def __init__(self, home: Home, nodes: list[Any], columns: int, dtype: Any):
@@ -173,7 +173,7 @@ class WorkerRows:
         return self.shape[0] * self.shape[1]
 
     def futures(self) -> list[Any]:
-        """Return futures of the parts, which are submitted if necessary."""
+        """Return the futures of all parts, which are submitted if necessary."""
         self.home.work_out(zip(self._nodes, self.home.places, strict=True))
         return [node.future if isinstance(node, Waiting) else node for node in self._nodes]
 
@@ -184,7 +184,7 @@ class WorkerRows:
         return isinstance(first, Waiting) and first.future is None and first.function is not operator.getitem
 
     def inputs(self) -> list[Any]:
-        """Return the inputs of a sum over the rows: cheap expressions as they are, otherwise futures of the parts."""
+        """Return the inputs of a sum over the rows: cheap expressions, or futures of the parts."""
         return self._nodes if all(map(_light, self._nodes)) else self.futures()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -229,7 +229,7 @@ class WorkerRows:
 
     @property
     def T(self) -> _Transposed:
-        """Transpose for products with other rows; the result (k x l) is returned to the client."""
+        """Transpose for products with other blocks, whose k x l results the client receives."""
         return _Transposed(self)
 
     def astype(self, dtype: Any, copy: bool = True) -> WorkerRows:
@@ -271,7 +271,7 @@ def mapped(function: Callable[..., Any], first: Any, *others: Any, columns: int 
 
 
 def summed(function: Callable[..., list[np.ndarray]], first: Any, *others: Any) -> list[np.ndarray]:
-    """Apply a function to all rows; for rows on workers, add up its results for the parts."""
+    """Apply a function to all rows. For rows on workers, add up the results of the parts."""
     on_workers = isinstance(first, WorkerRows)
     return first.home.total(function, first, *others) if on_workers else function(first, *others)
 
@@ -289,38 +289,38 @@ def settle(*blocks: Any) -> None:
 
 
 def inner(P: Any, *others: Any) -> list[np.ndarray]:
-    """Compute P'Q for every other Q in one communication round: P (n, k), Q (n, l) -> (k, l)."""
+    """Compute the products P'Q with several blocks Q in one communication round."""
     return summed(_inners, P, *others)
 
 
 def lengths(B: Any) -> np.ndarray:
-    """Compute the Euclidean norms of the columns: (n, k) -> (k,)."""
+    """Compute the Euclidean norms of the columns of B."""
     if isinstance(B, WorkerRows):
         return np.sqrt(B.home.total(_squares, B)[0])
     return np.asarray(np.linalg.norm(B, axis=0))
 
 
 def beside(rows: Any, array: Any) -> Any:
-    """Return an array at the location of the rows, split into the same parts; each array is sent once."""
+    """Return an array at the location of the rows, split into the same parts. Each array is sent once."""
     if not isinstance(rows, WorkerRows) or not hasattr(array, "ndim"):
         return array
     return array if isinstance(array, WorkerRows) and array.home.parts == rows.home.parts else rows.home.keep(array)
 
 
 def hstack(blocks: Sequence[Any]) -> Any:
-    """Stack blocks horizontally: (n, k) and (n, l) -> (n, k + l)."""
+    """Stack blocks horizontally."""
     if not isinstance(blocks[-1], WorkerRows):
         return np.hstack(blocks)
     first, *others = [block for block in blocks if block.shape[1]]
     if not others:
         return first
     joined = first.mapped(_beside, *others, columns=sum(block.shape[1] for block in (first, *others)))
-    joined.futures()  # Join the blocks now; otherwise every use joins them again.
+    joined.futures()  # Join the blocks now, because otherwise every use joins them again.
     return joined
 
 
 def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
-    """Fetch some rows of horizontally stacked blocks: (n, k) and (n, l) -> (m, k + l)."""
+    """Fetch the rows with the given indices from horizontally stacked blocks."""
     home = blocks[0].home
     starts = np.array([part.start for part in home.parts])
     owner = np.searchsorted(starts, index, side="right") - 1
@@ -335,21 +335,24 @@ def picked(index: np.ndarray, *blocks: WorkerRows) -> np.ndarray:
 
 
 def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndarray], Any]], T]) -> T:
-    """Run a search on its operators' workers, again if they are lost; it receives a function that sends tall blocks."""
-    # A checkpoint stores arrays of the client, so that the search runs there.
+    """Run a search on the workers of its operators, and repeat it if they are lost.
+
+    The search receives a function that sends tall blocks to its location.
+    """
+    # A search with checkpoints runs in the client, because checkpoints store arrays of the client.
     first = None if keeps_states() else home()
     if first is None:
         return search(np.asarray)
 
     def work() -> T:
-        here = home()  # Look up the workers again because the rows move when a worker is lost.
+        here = home()  # Look up the workers again, because the rows move when a worker is lost.
         return search(np.asarray if here is None else here.send)
 
     return first.retried(work)
 
 
 def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
-    """Compute Q and diag(R) of a QR with column pivoting, which may overwrite B: (n, k) -> (n, k), (k,)."""
+    """Compute Q and the diagonal of R of a QR factorization with column pivoting, which may overwrite B."""
     if not isinstance(B, WorkerRows):
         Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
         return Q, np.diag(R)
@@ -372,7 +375,7 @@ def _columns_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _with_columns(rows: np.ndarray, which: np.ndarray, value: np.ndarray) -> np.ndarray:
-    rows = rows.copy()  # Copy because the worker owns the inputs of a task.
+    rows = rows.copy()  # Copy the rows, because the worker owns the inputs of a task.
     rows[:, which] = value
     return rows
 
@@ -410,8 +413,8 @@ def _together(*blocks: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def added(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
-    """Add arrays."""
-    total = first.copy()  # Copy because the worker owns the inputs of a task and needs them if the task is repeated.
+    """Add arrays without changing them."""
+    total = first.copy()  # Copy the array, because the worker needs it if the task is repeated.
     for other in others:
         total += other
     return total

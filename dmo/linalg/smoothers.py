@@ -15,35 +15,32 @@ from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
 from dmo.memory import fits
 
-_KNOWN = 5  # number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search
-_SHARE = 1 / 32  # Kept blocks use at most this fraction of the free memory because several views keep them.
+_KNOWN = 5  # Number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search.
+_SHARE = 1 / 32  # Kept blocks use at most this fraction of the free memory, because several views keep blocks.
 
 
 @dataclass
 class Smoother:
     """Kernel smoother H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, given a solver of K + c I."""
 
-    # Conjugate gradients start from known solutions. Because solutions are linear in B, those of the last blocks
-    # determine the solution of every combination of their columns. Eigenvectors are combinations of the blocks of
-    # their search, so that they need no additional solve. Each block keeps two n x k arrays. Five blocks are kept if
-    # they use a small fraction of the free memory, otherwise one.
+    # Conjugate gradients start from known solutions. Because solutions are linear in B, the solutions of the last
+    # blocks determine the solution of every combination of their columns. Eigenvectors are such combinations, so that
+    # they need no additional solve. Each block needs two n x k arrays. Five blocks are kept if they need only a small
+    # fraction of the free memory, otherwise one block.
 
-    solver: LinearSolver  # solver of K + c I
-    ridge: float  # c > 0
+    solver: LinearSolver
+    ridge: float
     _loose: float | None = field(default=None, init=False, repr=False)
     _known: list[tuple[Any, Any]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.iterative = self.solver.method == "cg"
-        """Whether conjugate gradients are used, so that less accurate solutions cost less."""
+        """Whether the solver uses conjugate gradients."""
         self.adaptive = self.solver.method in ("cg", "mixed")
-        """Whether less accurate solutions cost less: conjugate gradients and solutions with iterative refinement."""
+        """Whether less accurate solutions cost less, as with conjugate gradients and iterative refinement."""
 
     def dual(self, B: np.ndarray) -> np.ndarray:
-        """Solve with K + c I; warn if conjugate gradients do not converge.
-
-        B (n, k) -> (n, k)
-        """
+        """Compute (K + c I)^-1 B for a block B (n x k), with a warning if conjugate gradients do not converge."""
         return self._solved(B, None)
 
     def _solved(self, B: Any, tol: float | None) -> Any:
@@ -80,11 +77,10 @@ class Smoother:
 
     def _start(self, B: Any) -> Any:
         """Solve for the part of B in the span of the blocks with known solutions."""
-        # Return None if the remainder is at least half of every column, for example for a block orthogonal to the
-        # earlier ones. Checking such a start costs a product, and zero is about as good.
+        # Return None if at least half of every column remains, because zero is then about as good a start and needs no
+        # product to check.
         rest, start = B, mapped(np.zeros_like, B)
-        # Project on one block after another, the last one first. The blocks of a search are orthogonal to each other,
-        # and if blocks change slowly, the last one is the most similar.
+        # Start with the last block, which is the most similar block if blocks change slowly.
         for block, solution in reversed(self._known):
             block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
@@ -93,41 +89,31 @@ class Smoother:
         return start if near.any() else None
 
     def loosen(self, tol: float) -> None:
-        """Reduce the accuracy of values from now on; coefficients keep their accuracy."""
+        """Reduce the accuracy of smoothed values from now on. Coefficients keep their accuracy."""
         self._loose = tol
 
     def __call__(self, B: Any) -> Any:
-        # The residual r of the solve causes an error c (K + c I)^-1 r of H B, whose norm is at most |r|.
+        # A residual r of the solve causes an error c (K + c I)^-1 r of H B, whose norm is at most |r|.
         return B - self.ridge * self._solved(B, self._loose)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute the diagonal of (K + c I)^-1 for leave-one-out scores; needs a direct solver.
-
-        -> (n,)
-        """
+        """Compute the diagonal (n) of (K + c I)^-1 for leave-one-out scores, which needs a direct solver."""
         return self.solver.inverse_diagonal()
 
 
 class LinearSmoother:
-    """Smoother H B = F W of a linear kernel K = F F' by its coefficients W = (F'F + c I)^-1 F'B.
+    """Smoother H B = F W of a linear kernel F F' (F: n x d) with the coefficients W = (F'F + c I)^-1 F'B."""
 
-    F (n, d)
-    """
+    # B - c (K + c I)^-1 B and F'(K + c I)^-1 B would suffer from cancellation (see `FactorSystem`).
 
-    # Do not compute B - c (K + c I)^-1 B, or W as F' (K + c I)^-1 B: see `FactorSystem`. The largest matrix has the
-    # square of the smaller side of F.
-
-    iterative = False  # as in `Smoother`
+    iterative = False  # `Smoother` describes this attribute.
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
         self._solver = FactorSystem(self.F, ridge)
 
     def loadings(self, B: np.ndarray) -> np.ndarray:
-        """Compute the coefficients of the columns of F. For labels, they are Y'alpha_Y of [KGHA 31].
-
-        B (n, p) -> (d, p)
-        """
+        """Compute the coefficients W (d x p) of the columns of F. For labels, they are Y'alpha_Y of [KGHA 31]."""
         return self._solver.loadings(B)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
@@ -136,9 +122,9 @@ class LinearSmoother:
     def left_out(
         self, B: np.ndarray, W: np.ndarray, part: np.ndarray | float = 1.0, where: np.ndarray | None = None
     ) -> np.ndarray:
-        """Compute leave-one-out predictions of the smoother of B, for all rows or for row indices `where`.
+        """Compute leave-one-out predictions for all rows of B (n x p), or for the row indices `where`.
 
-        B (n, p); W (d, p); part (n,); where (m,) -> (n, p) or (m, p)
+        `W` (d x p) holds the coefficients of B, and `part` (n) the omitted fraction of each row's weight.
         """
         rows = slice(None) if where is None else where
         own = part[rows] if isinstance(part, np.ndarray) else part
@@ -150,12 +136,12 @@ def leave_one_out(
 ) -> np.ndarray:
     """Compute leave-one-out predictions t_i - r_i / (1 - h_i) of kernel ridge regression for every training row.
 
-    targets, residuals (n, k); left, part (n,) -> (n, k)
+    `targets` and `residuals` have shape (n, k). `left` (n) is one minus the leverages h_i.
     """
-    # If only a fraction `part` of a row's weight is left out, h_i is this fraction of the leverage of the whole row.
+    # If only a fraction `part` of a row's weight is omitted, h_i is this fraction of its leverage.
     #
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
-    # With a zero divisor, no other row determines the prediction, so that the residual is used unscaled.
+    # If the divisor is zero, no other row determines the prediction, so that the residual is used unscaled.
     return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])

@@ -1,13 +1,12 @@
 """Solvers of (A + c I) X = B for a symmetric positive semidefinite operator A and a ridge c > 0.
 
-The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula.
+The direct solvers use Cholesky, mixed precision, eigenpairs or the Woodbury formula. With `check`, a direct solver
+computes the residual of every solution. Without `check`, it checks the first solution and, from time to time, later
+solutions by sums of their columns, which costs one narrow product. A solution with a float64 factor is then refined if
+its relative residual exceeds 1e-6. A warning is issued if refinement does not help.
 
-Every solution is checked against its equation: completely with `check`, otherwise by a few sums of its columns, which
-costs one narrow product. A solution of a float64 factor is refined if its relative residual exceeds 1e-6. If refinement
-does not help, a warning is issued.
-
-`factorize` chooses the method and returns a reusable solver. It uses Woodbury for a low-rank A, and Cholesky if the
-factor fits in memory and is faster (in float32 with refinement if that is faster still). Otherwise, it uses block
+`factorize` chooses the method and returns a reusable solver. For low-rank operators, it uses the Woodbury formula. For
+other operators, it uses a Cholesky factor in float64 or float32 if the factor fits in memory and is faster than block
 conjugate gradients with a Nystrom preconditioner.
 """
 
@@ -40,18 +39,18 @@ from dmo.linalg.tall import Factor
 from dmo.memory import FACTORS, fits
 
 _PROBE_EVERY = 1024
-"""Number of columns between two probes. The first solve with a factor is always probed, and later solves have the same
-errors of the factorization. A float64 product with a float32 kernel of 4500 samples takes as long as solving for 60
-columns."""
+"""Number of solved columns between two checks of a factor. The first solve is always checked, and later solves have the
+same errors of the factorization. A float64 product with a float32 kernel of 4500 samples takes as long as solving for
+60 columns."""
 log = logging.getLogger("dmo")
 
 
 class _Direct(LinearSolver):
-    """Solver with a factorization, refined with the true residual if requested or needed."""
+    """Solver with a factorization, whose solutions are refined if requested or needed."""
 
-    # The residual B - A X - c X uses A's own entries in float64, not the factor, so that it contains the errors of
-    # the factorization. A refinement step multiplies the error by eps times the condition number. If the error falls
-    # less than fourfold, rounding errors in the residual itself dominate, and more steps do not help.
+    # The residual B - A X - c X is computed from the float64 entries of A, so that it contains the errors of the
+    # factorization. A refinement step multiplies the error by the rounding error times the condition number. If the
+    # error falls less than fourfold, rounding errors of the residual dominate, and more steps do not help.
 
     _refinements = 3
 
@@ -60,8 +59,8 @@ class _Direct(LinearSolver):
 
     def __init__(self, A: Operator, ridge: float, tol: float):
         super().__init__(A, ridge, tol)
-        self._unprobed = np.inf  # columns solved since the last probe
-        self._lost = 0.0  # residual found by the last probe, relative to the norm of the solution
+        self._unprobed = np.inf  # Number of columns solved since the last probe.
+        self._lost = 0.0  # Residual of the last probe, relative to the norm of its solution.
 
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         found = self._found(B, check, tol)
@@ -81,7 +80,7 @@ class _Direct(LinearSolver):
         return max(tol, TOLERATED)
 
     def _passes(self, B: np.ndarray, X: np.ndarray, allowed: float) -> bool:
-        """Return whether the solution is accurate enough, by a new probe or the result of the last one."""
+        """Return whether the solution is accurate enough, by a new probe or the result of the last probe."""
         self._unprobed += B.shape[1]
         longest = _growth(B, X).max(initial=0.0)
         if self._unprobed < _PROBE_EVERY and 2 * self._lost * longest <= allowed:
@@ -92,10 +91,10 @@ class _Direct(LinearSolver):
         return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Estimate the largest relative residual of a column; for many columns, within a factor of two."""
-        # On average, sums of columns with random signs have the squared norm of all columns together, so that a narrow
-        # product covers every column. Columns are weighted by |x_j| / |b_j| because rounding errors grow with the
-        # solution.
+        """Estimate the largest relative residual of a column. For many columns, it is within a factor of 2."""
+        # On average, the squared norm of a sum of columns with random signs equals the sum of their squared norms, so
+        # that a narrow product covers every column. Columns are weighted by |x_j| / |b_j|, because rounding errors grow
+        # with the solution.
         if B.shape[1] <= PROBES:
             return relative_error(self._residual(B, X), B)
         growth = _growth(B, X)
@@ -107,7 +106,7 @@ class _Direct(LinearSolver):
         return float(whole * growth.max() / np.linalg.norm(growth))
 
     def _refine(self, B: np.ndarray, X: np.ndarray, check: bool, tol: float) -> Solution:
-        """Add corrections until all residuals converge or, without `check`, a probe passes."""
+        """Add corrections until all residuals converge or, without `check`, a probe is accurate enough."""
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
         R, steps = self._residual(B, X), 0
@@ -125,27 +124,26 @@ class _Direct(LinearSolver):
 
 
 def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Compute |x_j| / |b_j| (k), or 0 if b_j is zero."""
+    """Compute the norm of each solution relative to its right-hand side, or 0 for a right-hand side of zero."""
     scale = np.linalg.norm(B, axis=0)
     return np.divide(np.linalg.norm(X, axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 class CholeskySolver(_Direct):
-    """Float64 Cholesky solver: n^3 / 3 multiplications, 8 n^2 bytes, then 2 n^2 per right-hand side."""
+    """Float64 Cholesky solver, with n^3 / 3 operations and 8 n^2 bytes, then 2 n^2 operations per right-hand side."""
 
-    # Rows `last` are factorized after the others, so that their part of the inverse follows from their part of the
-    # factor.
+    # The rows `last` are ordered last, so that their part of the inverse follows from their part of the factor.
 
     method = "cholesky"
 
     def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         super().__init__(A, ridge, tol)
-        self.last = np.zeros(0, np.intp) if last is None else last  # in ascending order
+        self.last = np.zeros(0, np.intp) if last is None else last  # Indices in ascending order.
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
         order = np.argsort(self._is_last, kind="stable")
-        self._order: Any = order if self.last.size else slice(None)  # rows in the order of the factor
-        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # place of each row in this order
+        self._order: Any = order if self.last.size else slice(None)  # Row indices in the order of the factor.
+        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # Position of each row in this order.
         self._factor = self._first_factor()
 
     def _first_factor(self) -> np.ndarray:
@@ -174,7 +172,7 @@ class CholeskySolver(_Direct):
         if lender is not None:
             lender.lent(diagonal)
         matrix.flat[:: self.A.n + 1] += self.ridge
-        # LAPACK uses column order: the upper triangle of this row-major array is the lower triangle of its transpose.
+        # LAPACK uses column order. The upper triangle of this row-major array is the lower triangle of its transpose.
         factor = matrix.T
         info = cholesky_in_place(factor)
         if info != 0:
@@ -185,7 +183,7 @@ class CholeskySolver(_Direct):
         return factor
 
     def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the upper triangle of the matrix to factorize in strips of rows; the ridge is added by the caller."""
+        """Yield the upper triangle of the matrix in strips of rows, without the ridge, which the caller adds."""
         return self.A.upper()
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
@@ -193,7 +191,7 @@ class CholeskySolver(_Direct):
         return np.asarray(X[self._places])
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute diag((A + c I)^-1) (n) for leave-one-out predictions. It needs the memory of a second factor."""
+        """Compute the diagonal (n) of (A + c I)^-1, which needs the memory of a second factor."""
         return np.asarray(_inverse_diagonal(self._factor)[self._places])
 
     def last_diagonal(self) -> np.ndarray:
@@ -210,7 +208,7 @@ def _lender(A: Operator) -> Dense | None:
 
 
 def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
-    """Compute diag((T T')^-1) of a lower triangle T (n x n)."""
+    """Compute the diagonal of (T T')^-1 for a lower triangle T (n x n)."""
     inverse, _ = scipy.linalg.get_lapack_funcs("trtri", (factor,))(factor, lower=1)
     out = np.empty(len(factor))
     for where in row_blocks(len(factor), 512):
@@ -221,29 +219,28 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
 
 
 _LEADING, _FEW = 128, 32
-"""Number of columns of the low-rank part that is subtracted before a float32 factorization. On real views with 4000
-samples and a ridge of 0.1, 1, 32 and 128 columns leave residuals of 1e-5, 1e-6 to 2e-6 and 8e-7. The smaller number is
-used if solutions are refined in any case, or if refining them is cheap."""
+"""Number of columns of the low-rank part that is subtracted before a float32 factorization. For 4000 samples,
+subtracting 1, 32 or 128 columns leaves residuals of 1e-5, 2e-6 or 8e-7. The smaller number is used if solutions are
+refined in any case, or if refining them is cheap."""
 
 
 class MixedSolver(CholeskySolver):
     """Float32 Cholesky solver that refines every solution to the tolerance with float64 residuals."""
 
-    # It needs half the time and memory of the float64 factor. Each refinement costs one float64 product with A.
+    # The solver needs half the time and memory of a float64 factor. Each refinement costs one float64 product with A.
     #
-    # 1. In float32, the error is eps times the ratio of the largest eigenvalues to the ridge. A kernel's largest
-    #    eigenvalues are far above all others: the one of the constant is n / 2, the next ones are a hundredth of
-    #    that. Therefore a low-rank part is subtracted first, A = E + F F', and E + c I is factorized. For a Gaussian
-    #    kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead of 3e-4, and 5e-13 instead of 5e-8
-    #    after one refinement.
-    # 2. E is computed in float64 and rounded once, after subtracting F F' has left small entries. F F' is a Nystrom
-    #    approximation, which leaves E positive semidefinite. Subtracting approximate eigenvectors does not guarantee
-    #    this.
-    # 3. X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, not as (S F)'B, and F'S
-    #    F is not symmetrized. Both must contain the same rounding errors; otherwise these errors are multiplied by
-    #    the subtracted eigenvalues.
-    # 4. If rounding makes the factor useless (a ridge below about 1e-7 of the largest eigenvalue), a float64 factor
-    #    replaces it.
+    # 1. The error of a float32 factor is its rounding error times the ratio of the largest eigenvalues to the ridge.
+    #    The largest eigenvalues of a kernel far exceed all others. The eigenvalue of the constant is about n / 2, and
+    #    the next eigenvalues are a hundredth of it. Therefore, a low-rank part F F' is subtracted from A, and the rest
+    #    E + c I is factorized. For a Gaussian kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead
+    #    of 3e-4.
+    # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
+    #    Nystrom approximation, E is positive semidefinite.
+    # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and
+    #    F'S F is not symmetrized. These two products must contain the same rounding errors, because the subtracted
+    #    eigenvalues would multiply different errors.
+    # 4. If rounding errors make the factor useless (a ridge below about 1e-7 of the largest eigenvalue), a float64
+    #    factor replaces it.
     #
     # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp,
     # Webber 2025.
@@ -271,14 +268,14 @@ class MixedSolver(CholeskySolver):
             yield where, strip
 
     def _correct(self) -> None:
-        """Compute the correction that accounts for F F'."""
+        """Compute the correction that accounts for the subtracted low-rank part of A."""
         self._solved = self._single(self._lead)
         small = self._lead.T @ self._solved
         small.flat[:: len(small) + 1] += 1.0
         self._back = scipy.linalg.solve(small.T, self._solved.T, overwrite_a=True, check_finite=False).T
 
     def _single(self, B: np.ndarray) -> np.ndarray:
-        """Compute (E + c I)^-1 B with the float32 factor."""
+        """Solve with the float32 factor, which does not include the subtracted low-rank part of A."""
         scale = np.linalg.norm(B, axis=0).clip(min=np.finfo(float).tiny)
         right = np.empty(B.shape, np.float32, order="F")
         np.divide(B[self._order], scale, out=right, casting="same_kind")
@@ -293,7 +290,7 @@ class MixedSolver(CholeskySolver):
         return X
 
     def _allowed(self, tol: float) -> float:
-        # A float32 factor is only a preconditioner: unrefined solutions must meet the tolerance.
+        # A float32 factor is only a preconditioner, so that its unrefined solutions must meet the tolerance.
         return tol if self._factor.dtype == np.float32 else super()._allowed(tol)
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
@@ -311,7 +308,7 @@ class MixedSolver(CholeskySolver):
         self._factor = self._factorized(np.float64)
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute diag((A + c I)^-1) (n).
+        """Compute the diagonal (n) of (A + c I)^-1.
 
         A float64 factor replaces the float32 factor if unrefined solutions do not meet ten times the tolerance.
         """
@@ -320,14 +317,14 @@ class MixedSolver(CholeskySolver):
         return super().inverse_diagonal() - np.einsum("ij,ij->i", self._back, self._solved)
 
     def last_diagonal(self) -> np.ndarray:
-        """Compute the diagonal at the rows `last`; in float64 if unrefined solutions do not meet `_LOOSE`."""
+        """Compute the diagonal of the inverse at the rows `last`, in float64 if float32 is too inaccurate."""
         if not self._serves(_LOOSE):
             return super().last_diagonal()
         taken = np.einsum("ij,ij->i", self._back[self.last], self._solved[self.last])
         return super().last_diagonal() - taken
 
     def _serves(self, tol: float) -> bool:
-        """Return whether unrefined float32 solutions meet a tolerance; otherwise, use a float64 factor from now on."""
+        """Return whether unrefined float32 solutions meet a tolerance. If not, use a float64 factor from now on."""
         if self._factor.dtype == np.float32:
             B = np.random.default_rng(0).standard_normal((self.A.n, PROBES))
             if self._probe(B, self._apply(B)) <= tol:
@@ -337,21 +334,20 @@ class MixedSolver(CholeskySolver):
 
 
 _LOOSE = 1e-3
-"""Relative residual of an inverse whose diagonal only determines label sets. Their thresholds are known to a tenth at
-best."""
+"""Relative residual of an inverse whose diagonal only determines the thresholds of label sets."""
 
 
 def _leading(A: Operator, rank: int) -> np.ndarray:
-    """Return F (n x r, float64) with A - F F' positive semidefinite and small; no columns if A is indefinite."""
-    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. It costs one more product and leaves a third of the
-    # residual of the pivot columns alone.
+    """Compute F (n x r, float64) such that A - F F' is small and positive semidefinite, or no columns if impossible."""
+    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. Compared with the pivot columns alone, this matrix
+    # costs one more product and has a third of the residual.
     try:
         basis = NystromPreconditioner.of(A, min(rank, A.n // 32), 0).basis
     except np.linalg.LinAlgError:
         return np.zeros((A.n, 0))
     image = (A @ basis).astype(np.float64)
     values, vectors = np.linalg.eigh(basis.T.astype(np.float64) @ image)
-    # Smaller values are rounding errors of a float32 image, and negligible.
+    # Smaller eigenvalues are negligible rounding errors of a float32 product.
     keep = values > 1e-5 * values.max(initial=0.0)
     return image @ (vectors[:, keep] / np.sqrt(values[keep]))
 
@@ -359,18 +355,15 @@ def _leading(A: Operator, rank: int) -> np.ndarray:
 class Spectrum:
     """Eigenpairs of A in float64, which solve systems with A + c I for every ridge c."""
 
-    # The eigenpairs need 8 n^2 bytes, and four times as much while they are computed. The product of the right-hand
-    # sides with the eigenvectors costs n^2 k and is kept for the next ridge.
+    # The eigenpairs need 8 n^2 bytes, and four times as much while they are computed. The product of right-hand sides
+    # with the eigenvectors is kept for the next ridge.
 
     def __init__(self, A: Operator):
         self.values, self.vectors = np.linalg.eigh(A.dense(np.float64))
         self._last: tuple[np.ndarray, np.ndarray] | None = None
 
     def coordinates(self, B: np.ndarray) -> np.ndarray:
-        """Convert a block to coordinates of the eigenvectors.
-
-        B (n, k) -> (n, k)
-        """
+        """Convert a block (n x k) to coordinates of the eigenvectors."""
         if self._last is None or not np.array_equal(self._last[0], B):
             self._last = B.copy(), self.vectors.T @ B
         return self._last[1]
@@ -379,7 +372,7 @@ class Spectrum:
 class SpectralSolver(_Direct):
     """Solver of (A + c I) X = B by the eigenpairs of A.
 
-    A block costs two products, or one if it was the last block solved with another ridge.
+    Solving for a block costs two products, or only one if the same block was just solved with another ridge.
     """
 
     method = "spectral"
@@ -398,21 +391,16 @@ class SpectralSolver(_Direct):
         return np.asarray(self._spectrum.vectors @ (self._spectrum.coordinates(B) / self._shifted[:, None]))
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute the diagonal of the inverse with n^2 multiplications.
-
-        -> (n,)
-        """
+        """Compute the diagonal (n) of the inverse, with n^2 multiplications."""
         V = self._spectrum.vectors
         return np.concatenate([np.square(V[where]) @ (1 / self._shifted) for where in row_blocks(self.A.n, 512)])
 
 
 class WoodburySolver(_Direct):
-    """Woodbury solver for A = F F': (B - F (F'F + c I)^-1 F'B) / c, accurate relative to its own norm."""
+    """Solver for A = F F' by the Woodbury formula (B - F (F'F + c I)^-1 F'B) / c."""
 
-    # F' times this solution is not accurate: its error is |F|^2 / c rounding errors. Call `loadings` of the `system`
-    # to predict new rows and `smooth` for smoothed values.
-    #
-    # `factor`: F, or None if the operator is not low-rank.
+    # The solution is accurate relative to its norm, but F' times the solution has an error of |F|^2 / c rounding
+    # errors. Call `loadings` of the `system` to predict new rows, and `smooth` for smoothed values.
 
     method = "woodbury"
 
@@ -426,26 +414,25 @@ class WoodburySolver(_Direct):
         return (B - self.system.smooth(B)) / self.ridge
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Return 0 because the system has measured its error and warned already."""
+        """Return 0, because the Woodbury system has already measured its error and warned."""
         return 0.0
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute diag((A + c I)^-1) (n)."""
+        """Compute the diagonal (n) of (A + c I)^-1."""
         return (self.system.unfitted() + self.system.intercept) / self.ridge
 
 
 SolveMethod = Literal["auto", "direct", "cholesky", "mixed", "cg", "woodbury"]
-# Maximum number of products with A in conjugate gradients. A factorization costs about n / (6 k) of them, see
-# `_saved`.
+# Maximum number of products with A in conjugate gradients. A factorization costs about n / (6 k) products.
 _PRODUCTS = 500
 EXACT = 1e-8
 """Relative residual of an exact solve. Additional digits would be rounding errors of the entries."""
 COEFFICIENTS = 1e-6
 """Relative residual of coefficients if products with the kernel are expensive. Values and scores have at most this
-error, in addition to the 4e-6 from eigenpairs with a tolerance of 1e-6. The last two digits would cost a fifth of the
-products: for 4000 samples and a ridge of 0.1, 15 products instead of 12."""
+error, in addition to the error of 4e-6 from eigenpairs with a tolerance of 1e-6. Two more digits would cost a fifth of
+all products."""
 SCORES = 1e-5
-"""Relative residual of solves whose held-out scores are only compared. The scores have at most this error."""
+"""Relative residual of solves in a search that only compares held-out scores. The scores have at most this error."""
 
 
 def factorize(
@@ -458,7 +445,7 @@ def factorize(
     columns: int | None = None,
     last: np.ndarray | None = None,
 ) -> LinearSolver:
-    """Create a reusable solver of (A + ridge I) X = B; `last`: rows at which the diagonal of the inverse is needed."""
+    """Create a reusable solver of (A + ridge I) X = B, which can compute the diagonal of the inverse at rows `last`."""
     if not ridge > 0:
         raise UserError(f"ridge must be positive, got {ridge}; pass a ridge above the rounding errors of the kernel")
     factor = low_rank_factor(A) if method in ("auto", "woodbury") else None
@@ -466,11 +453,11 @@ def factorize(
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
         direct, rank = _direct_method(A, ridge, columns, tol), default_rank(A.n)
-        # Without a factor, each entry of the inverse's diagonal costs a solve.
+        # Without a factor, each diagonal entry of the inverse costs a solve.
         asked = (columns or 0) + (0 if last is None else len(last))
         saved = 0.0
         if direct is not None and columns is not None:
-            # If the preconditioner costs as much as the factor, estimate with an eighth of its columns.
+            # If the preconditioner costs as much as the factor, estimate the saving with an eighth of its columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
@@ -497,12 +484,12 @@ def factorize(
 
 
 def small_side_fits(factor: Factor) -> bool:
-    """Return whether the square matrix of the factor's smaller side fits in memory for a factorization."""
+    """Return whether the Gram matrix of the smaller side of a factor fits in memory for a factorization."""
     return fits(8.0 * min(factor.shape) ** 2, FACTORS)
 
 
 def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -> Literal["cholesky", "mixed"] | None:
-    """Choose the Cholesky factor that fits in memory and is cheapest for `columns` right-hand sides (None: many)."""
+    """Choose the cheapest Cholesky factor that fits in memory for `columns` right-hand sides (None means many)."""
     size = float(A.n) * A.n
     fine = A.dtype == np.float32 and ridge >= 1e-7 * float(A.diagonal().sum(dtype=np.float64))
     refined = fine and _is_refined(A, ridge, tol)
@@ -514,31 +501,31 @@ def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -
 
 
 def _is_refined(A: Operator, ridge: float, tol: float) -> bool:
-    """Return whether the error of a float32 factor, after subtracting the largest rank, exceeds the tolerance."""
+    """Return whether the error of a float32 factor exceeds the tolerance even after subtracting the largest rank."""
     return ridge * tol < 1e-7 * float(A.diagonal().mean(dtype=np.float64))
 
 
 def _rank(columns: int | None, refined: bool) -> int:
-    """Return the number of columns to subtract: refining a few solutions is cheaper than subtracting many columns."""
+    """Return the number of columns to subtract. Refining a few solutions is cheaper than subtracting many columns."""
     return _FEW if refined or (columns is not None and columns <= _LEADING) else _LEADING
 
 
 def _spared(n: int, columns: int, refined: bool) -> float:
-    """Estimate what a float32 factor saves over a float64 factor, in float32 products with one column."""
-    # The float32 factor costs n^3 / 6 multiplications, and the float64 factor the time of n^3 / 3 of them.
-    # Subtracting the leading part costs 2.5 products for each of its columns. A solution costs half as much as with a
-    # float64 factor. A refined solution costs twice as much, for two solves and a float64 product; fewer than 32
-    # columns cost as much as 32.
+    """Estimate the cost that a float32 factor saves over a float64 factor, in float32 products with one column."""
+    # The float32 factor costs n^3 / 6 multiplications, and the float64 factor as much time as n^3 / 3 of them.
+    # Subtracting the leading part costs 2.5 products per column. A solution costs half as much as in float64.
+    # A refined solution costs twice as much, for two solves and a float64 product. Fewer than 32 columns cost as much
+    # as 32 columns.
     rank = _rank(columns or None, refined)
     return n / 6 - 2.5 * rank + (columns if rank == _LEADING else -2 * max(32, columns))
 
 
 def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
-    """Estimate the products A @ B (B: n x columns) that a Cholesky factor costs, minus those of a preconditioner."""
-    # In one precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products with
-    # fewer than 32 columns take as long as with 32 because memory bandwidth limits them. A float32 factor takes half
-    # the time, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for its columns, their basis in
-    # float64, and a small eigenproblem.
+    """Estimate how much more a Cholesky factor costs than a preconditioner, in products with `columns` columns."""
+    # In the same precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products
+    # with fewer than 32 columns take as long as with 32 columns, because memory bandwidth limits them. A float32 factor
+    # takes half the time of a float64 factor, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for
+    # its columns, their basis in float64, and a small eigenproblem.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (

@@ -1,6 +1,6 @@
-"""Tall matrices (n x k): the products that solvers need, and orthonormal bases.
+"""Tall matrices (n x k), with the products that solvers need, and orthonormal bases of their columns.
 
-A block-sparse factor has values only in the columns of each row's own cluster.
+In a block-sparse matrix, each row has values only in the columns of its own cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmo.linalg.rows import WorkerRows, inner, lengths, pivoted_qr, settle
 from dmo.threads import product
 
 LinearMap = Callable[[np.ndarray], np.ndarray]
-"""Linear map that converts an n x k block to another n x k block."""
+"""Linear map from n x k blocks to n x k blocks."""
 
 
 class Factor(Protocol):
@@ -37,36 +37,36 @@ class Factor(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape (n, r)."""
+        """Shape (n, r) of the matrix."""
         ...
 
     def dot(self, S: np.ndarray) -> np.ndarray:
-        """Compute F S.
+        """Compute the product F S with a matrix S.
 
         Parameters
         ----------
         S : ndarray of shape (r, q)
-            The right factor.
+            Matrix by which F is multiplied.
 
         Returns
         -------
         ndarray of shape (n, q)
-            The product F S.
+            Product F S.
         """
         ...
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Compute F'B.
+        """Compute the product F'B with a block B.
 
         Parameters
         ----------
         B : ndarray of shape (n, q)
-            The right factor.
+            Block by which the transpose is multiplied.
 
         Returns
         -------
         ndarray of shape (r, q)
-            The product F'B.
+            Product F'B.
         """
         ...
 
@@ -76,55 +76,55 @@ class Factor(Protocol):
         Returns
         -------
         ndarray of shape (r, r)
-            The product F'F.
+            Gram matrix F'F.
         """
         ...
 
     def rows(self, where: slice) -> np.ndarray:
-        """Return some rows as a dense array.
+        """Return some rows of the matrix as a dense array.
 
         Parameters
         ----------
         where : slice
-            Range of the rows.
+            Range of the rows that are returned.
 
         Returns
         -------
         ndarray of shape (m, r)
-            The dense rows.
+            Dense rows.
         """
         ...
 
     def centered(self) -> Factor:
-        """Subtract the column means.
+        """Subtract the column means from the matrix.
 
         Returns
         -------
         Factor
-            The factor (I - 11'/n) F.
+            Matrix with centered columns.
         """
         ...
 
     def scaled(self, factor: float) -> Factor:
-        """Multiply all entries by a number.
+        """Multiply the matrix by a number.
 
         Parameters
         ----------
         factor : float
-            The number.
+            Number by which all entries are multiplied.
 
         Returns
         -------
         Factor
-            The product factor F.
+            Scaled matrix.
         """
         ...
 
 
 def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
-    """Compute F'G of tall blocks, with products in their own precision and sums in float64.
+    """Compute F'G of two tall blocks, with products in their own precision and sums in float64.
 
-    F (n, k); G (n, l) -> (k, l)
+    By default, `G` is `F`.
     """
     G = F if G is None else G
     if isinstance(F, WorkerRows):
@@ -136,13 +136,12 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
 
 
 def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.ndarray | None = None) -> Any:
-    """Compute an orthonormal basis of the span of B's columns, orthogonal to another span.
+    """Compute an orthonormal basis of the span of the columns of B (n x k), orthogonal to the columns of `against`.
 
-    B (n, k); against (n, q); square (k, k): B'B with the rounding errors of unit columns -> (n, r)
+    `square` is the Gram matrix B'B, whose rounding errors are those of columns of unit length.
     """
-    # Projects twice ("twice is enough") and orthonormalizes after each projection with the Cholesky factor of the
-    # Gram matrix. Both need only matrix products. If the columns are nearly dependent, a rank-revealing QR follows,
-    # which takes ten times as long.
+    # Project twice ("twice is enough"), and orthonormalize after each projection by the Cholesky factor of the Gram
+    # matrix. If the columns are nearly dependent, use a rank-revealing QR factorization, which takes ten times as long.
     #
     # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
     # 2015.
@@ -158,7 +157,7 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
     B = _outside(B, against)
     found, error = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     if found is not None and (against is not None or error > _ROUNDING):
-        # The first pass leaves an error of at most rounding times the condition number; the second pass removes it.
+        # The second pass removes the error of the first pass, which grows with the condition number.
         found, _ = _by_gram(_outside(found, against), 0.5, 0.5)
     if found is not None:
         settle(found)
@@ -174,22 +173,22 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
 
 
 _DEPENDENT = 1e-5
-"""Smallest length of a column outside the span of earlier columns, relative to its own, for accurate Cholesky QR."""
+"""Minimum length of a column outside the span of the earlier columns, relative to its length, for Cholesky QR."""
 _ROUNDING = 1e-12
-"""Tolerated deviation from orthonormal columns. Conjugate gradients then lose no significant digits."""
+"""Tolerated deviation from orthonormal columns, at which conjugate gradients lose no significant digits."""
 _RELIABLE = 1e3
-"""Safety factor on the length of dropped directions. If all columns are longer than this, no direction is dropped."""
+"""If all columns exceed the length at which directions are dropped by this factor, no direction is dropped."""
 
 
 def _outside(B: Any, against: Any) -> Any:
-    """Subtract the projection of B on the span of orthonormal columns."""
+    """Subtract the projection of B on the span of the orthonormal columns of `against`."""
     return B if against is None or not against.shape[1] else B - product(against, product(against.T, B))
 
 
 def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None = None) -> tuple[Any, float]:
-    """Return B R^-1 with R'R = B'B (`square`), and the deviation of its columns from orthonormality.
+    """Orthonormalize B by the Cholesky factor of its Gram matrix `square`, and return the remaining deviation.
 
-    Return None if a column outside the earlier ones is shorter than `least` or `dependent` times its length.
+    The basis is None if the part of a column outside the span of the earlier columns is too short.
     """
     if B.shape[1] > B.shape[0]:
         return None, np.inf
@@ -197,7 +196,7 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     lengths = np.sqrt(square.diagonal())
     if not lengths.min() > least:
         return None, np.inf
-    try:  # The factorization of normalized columns does not depend on their lengths.
+    try:  # Normalize the columns, so that the result does not depend on their lengths.
         root = np.linalg.cholesky(square / lengths / lengths[:, None])
     except np.linalg.LinAlgError:
         return None, np.inf
@@ -205,28 +204,28 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     if left.min() < dependent or (left * lengths).min() <= least:
         return None, np.inf
     inverse = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-    # The rounding error of a given `square` refers to unit columns.
+    # The rounding errors of a given matrix `square` are those of columns of unit length.
     error = np.finfo(float).eps * float(np.square(inverse).sum() * (max(1.0, lengths.max()) / lengths.min()) ** 2)
     return product(B, (inverse / lengths).T), error
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRows:
-    """m rows of the block-diagonal matrix W = diag(W_1 .. W_S), in sample order; row i in cluster s has k_s values.
+    """Rows of a block-diagonal matrix W = diag(W_1 .. W_S), in the order of the samples, for a batch of m samples.
 
-    Transposed products and Gram matrices are computed in float64. They cost n k_s^2 operations per cluster and n k_s
-    k_t / S per pair of clusters of two matrices, never n r0^2.
+    Each row has values only in the columns of its cluster. Transposed products and Gram matrices are computed in
+    float64. For k columns per cluster, a Gram matrix costs m k^2 operations.
 
     Parameters
     ----------
     shape : (int, int)
-        The shape (m, r0).
+        Shape (m, r0) of the rows.
     rows : sequence of ndarray of int
-        For each cluster with rows in the batch, the row indices in 0..m-1.
+        Row indices of each cluster that has rows in the batch.
     columns : sequence of slice
-        Column range of each cluster in 0..r0-1.
+        Column range of each of these clusters.
     blocks : sequence of ndarray of shape (m_s, k_s)
-        Values of each cluster.
+        Values of each of these clusters, with one row per row index.
 
     Examples
     --------
@@ -257,7 +256,7 @@ class BlockRows:
         Returns
         -------
         BlockRows
-            The rows of all batches.
+            Rows of all batches.
         """
         starts = np.cumsum([0, *(len(batch) for batch in batches)])
         found: dict[tuple[int, int], tuple[slice, list[np.ndarray], list[np.ndarray]]] = {}
@@ -278,7 +277,7 @@ class BlockRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory of values and row indices in bytes."""
+        """Memory in bytes of the values and row indices."""
         return sum(block.nbytes for block in self.blocks) + sum(index.nbytes for index in self.rows)
 
     def __len__(self) -> int:
@@ -286,7 +285,7 @@ class BlockRows:
 
     @cached_property
     def _place(self) -> tuple[np.ndarray, np.ndarray]:
-        """Part of every row (-1: none) and the row's position in that part."""
+        """Cluster of each row (-1 if it has none), and the position of the row in this cluster."""
         owner, position = np.full(self.shape[0], -1), np.zeros(self.shape[0], dtype=np.int64)
         for part, index in enumerate(self.rows):
             owner[index], position[index] = part, np.arange(len(index))
@@ -313,7 +312,7 @@ class BlockRows:
         Returns
         -------
         ndarray of shape (m, r0)
-            W with its zeros.
+            Rows with their zeros.
         """
         out = np.zeros(self.shape, self.dtype)
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
@@ -332,17 +331,17 @@ class BlockRows:
         return BlockRows((len(index), self.shape[1]), kept, columns, blocks)
 
     def dot(self, M: np.ndarray) -> np.ndarray:
-        """Compute W M.
+        """Compute the product W M with a dense matrix M.
 
         Parameters
         ----------
         M : ndarray of shape (r0, q)
-            The right factor.
+            Matrix by which the rows are multiplied.
 
         Returns
         -------
         ndarray of shape (m, q)
-            The product W M, in the wider of both precisions.
+            Product W M, in the wider precision of the two matrices.
         """
         out = np.zeros((self.shape[0], *M.shape[1:]), np.result_type(self.dtype, M.dtype))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
@@ -350,17 +349,17 @@ class BlockRows:
         return out
 
     def t_dot(self, B: np.ndarray) -> np.ndarray:
-        """Compute W'B.
+        """Compute the product W'B with a block B.
 
         Parameters
         ----------
         B : ndarray or sparse matrix of shape (m, q)
-            The right factor.
+            Block by which the transpose is multiplied.
 
         Returns
         -------
         ndarray of shape (r0, q), float64
-            The product W'B.
+            Product W'B.
         """
         out = np.zeros((self.shape[1], *B.shape[1:]))
         for index, columns, block in zip(self.rows, self.columns, self.blocks):
@@ -370,17 +369,17 @@ class BlockRows:
         return out
 
     def gram(self, other: BlockRows | np.ndarray) -> np.ndarray:
-        """Compute W'G with other rows G of the same samples.
+        """Compute the product W'G with other rows G.
 
         Parameters
         ----------
         other : BlockRows or ndarray of shape (m, r1)
-            The other rows G.
+            Rows G of the same samples.
 
         Returns
         -------
         ndarray of shape (r0, r1), float64
-            The product W'G.
+            Product W'G.
 
         Raises
         ------

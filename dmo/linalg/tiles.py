@@ -1,8 +1,8 @@
 """Symmetric operator whose lower tiles are stored on workers, recomputed, or streamed from a kernel store.
 
-A product runs one task per group of tiles. The tall block is scattered once, split by rows. Every group receives and
-returns the row parts that its tiles touch, and the results are added part by part. Groups are compact, so that they
-touch few parts. No task is pinned to a worker. If a worker is lost, only its tiles are computed again.
+A product runs one task per group of tiles. The tall block is split by rows and scattered once. Every group receives and
+returns the row parts that its tiles need, and the results are added part by part. Groups are compact, so that they need
+few parts. If a worker is lost, only its tiles are computed again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dmo.threads import in_threads
 
 Pair = tuple[int, int]
 T = TypeVar("T")
-_LEAST = 256  # Tiles with fewer rows cost more overhead than multiplication.
+_LEAST = 256  # The overhead of tiles with fewer rows exceeds the cost of their multiplication.
 MOST_TASKS = 100_000
-"""Maximum number of tasks of a product that a scheduler can handle, and of tiles that the client can keep in order."""
-_WORTH = 1 << 20  # number of entries of a tall block from which a search on workers is faster
-_RUNS = 8  # number of groups of tiles in a product in the client process, which is also the maximum number of threads
+"""Maximum number of tasks per product that a scheduler can handle. The number of tiles has the same limit."""
+_WORTH = 1 << 20  # A search on workers is faster if a tall block has at least this number of entries.
+_RUNS = 8  # Number of groups of tiles in the client process, and the maximum number of threads of a product.
 
 
 class TileSource(Protocol):
-    """Lower tiles (i >= j) of a symmetric n x n matrix in square blocks; picklable because workers open it."""
+    """Lower tiles (i >= j) of a symmetric n x n matrix in square blocks, which must be picklable for workers."""
 
     @property
     def n(self) -> int: ...
@@ -52,26 +52,26 @@ def lower_pairs(n: int, block: int) -> list[Pair]:
 
 
 def tile_rows(n: int, threads: int, most: int) -> int:
-    """Choose rows per tile (at most `most`) for about eight tiles per thread; more tiles need more tasks."""
+    """Choose at most `most` rows per tile, such that each thread has about eight tiles."""
     count = max(-(-n // most), min(round(4 * threads**0.5), n // _LEAST))
     return -(-n // max(1, count))
 
 
 def compact_groups(n: int, block: int, count: int) -> list[list[Pair]]:
-    """Divide the pairs into `count` compact groups of nearly equal work (Morton order), each sorted by strips."""
+    """Divide the tiles into `count` compact groups of nearly equal work (Morton order), each sorted by strips."""
     i, j = np.tril_indices(len(row_blocks(n, block)))
     code = sum(((i >> bit & 1) << 2 * bit + 1) | ((j >> bit & 1) << 2 * bit) for bit in range(16))
     order = np.argsort(code)
     count = min(count, len(i))
     done = np.cumsum(1 + (i != j)[order])  # An off-diagonal tile is multiplied twice.
     cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count - 0.5) + 1
-    rise = np.arange(count + 1)  # Every group receives at least one tile even if there are few.
+    rise = np.arange(count + 1)  # Every group receives at least one tile, even if there are few tiles.
     edges = np.minimum(np.maximum.accumulate([0, *cuts, len(i)] - rise), len(i) - count) + rise
     return [sorted(zip(i[run].tolist(), j[run].tolist(), strict=True)) for run in np.split(order, edges[1:-1])]
 
 
 def row_parts(n: int, block: int, count: int) -> list[slice]:
-    """Split rows into `count` parts of whole blocks, or fewer if there are fewer blocks."""
+    """Split n rows into `count` parts of whole blocks, or fewer parts if there are fewer blocks."""
     runs = grouped(row_blocks(n, block), count)
     return [slice(run[0].start, run[-1].stop) for run in runs]
 
@@ -94,7 +94,7 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
         )
     groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
     touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
-    # A part needs no task for the result of its own group, but one for the last sum.
+    # A row part needs no task for the result of its own group, but one for the last sum.
     tasks = len(groups) + int(touched.sum())
     for level in touched.tolist():
         while level > FAN_IN:
@@ -111,15 +111,15 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
 def product_bytes(
     n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
 ) -> int:
-    """Predict the additional memory of a product with tiles on the largest worker, in bytes."""
-    # Count its part of the resident tiles (plus one tile per thread because tiles are not split), the block with the
-    # arrays to add and the rows of a search, and two tiles with their casts per thread.
+    """Predict the additional memory in bytes that a product with tiles needs on the largest worker."""
+    # Count the resident tiles of the worker, plus one tile per thread because tiles are not split. Add the block, the
+    # arrays that are summed, the rows of a search, and per thread two tiles with their conversions.
     lower = n * (n + block) / 2
     kept = min(lower, max(threads) * (lower / sum(threads) + block**2)) * entry if resident else 0.0
     return int(kept + (FAN_IN + 4) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
 
 
-# A task receives a group of tiles as arrays in the order of `pairs`, or as a source that provides them.
+# A task receives a group of tiles as arrays in the order of `pairs`, or as a source that provides these tiles.
 Tiled = list[np.ndarray] | TileSource
 
 
@@ -129,9 +129,9 @@ def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
 
 
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Iterate over the tiles of `pairs`, cast to `dtype` if given; tiles of a store are read ahead."""
+    """Iterate over the tiles of `pairs`, converted to `dtype` if given. Tiles of a store are read ahead."""
     if not isinstance(tiles, KernelStore) or len(pairs) < 2:
-        # Only reading benefits from a second thread: computing a tile ahead would compete with the product for cores.
+        # Only reading benefits from a second thread. Computing a tile ahead would compete with the product for cores.
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
             yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
@@ -141,7 +141,7 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
         tile = tiles.tile(i, j)
         return tile if dtype is None else tile.astype(dtype, copy=False)
 
-    # Keep two tiles in flight: one is read, checked and cast while the other is multiplied, which releases the GIL.
+    # Read, check and convert one tile while the product multiplies another one, which releases the GIL.
     with ThreadPoolExecutor(1, thread_name_prefix="dmo-tiles") as pool:
         coming = pool.submit(fetch, *pairs[0])
         for at, (i, j) in enumerate(pairs):
@@ -154,13 +154,12 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
 def multiply_tiles(
     tiles: Tiled, pairs: list[Pair], slices: Sequence[slice] | Mapping[int, slice], B: np.ndarray
 ) -> np.ndarray:
-    """Compute the contribution of the tiles `pairs` to A @ B: n x k, B's dtype."""
-    # Add up the products in B's precision. Each tile is cast when it is multiplied, so that resident tiles stay
-    # in float32.
+    """Compute the contribution of the tiles `pairs` to A @ B, in the data type of B."""
+    # Convert each tile when it is multiplied, so that resident tiles stay in float32. The sums use the precision of B.
     out = np.zeros(B.shape, B.dtype)
     for i, j, tile in _iterate(tiles, pairs, B.dtype):
         out[slices[i]] += tile @ B[slices[j]]
-        if i != j:  # An off-diagonal tile also represents its mirror image; a diagonal tile must not count twice.
+        if i != j:  # An off-diagonal tile also represents its mirror image, but a diagonal tile must not count twice.
             out[slices[j]] += tile.T @ B[slices[i]]
     return out
 
@@ -168,7 +167,7 @@ def multiply_tiles(
 def multiply_parts(
     tiles: Tiled, pairs: list[Pair], slices: list[slice], touched: list[slice], *parts: np.ndarray
 ) -> list[np.ndarray]:
-    """Compute the contribution of the tiles `pairs` to rows `touched` of A @ B from the same rows of B."""
+    """Compute the contribution of the tiles `pairs` to the rows `touched` of A @ B from the same rows of B."""
     edges = np.cumsum([0, *map(len, parts)])
     here = {
         i: slice(rows.start - part.start + edge, rows.stop - part.start + edge)
@@ -195,9 +194,9 @@ def _sum_of(shares: list[Waiting]) -> Waiting:
 class Tiles(Operator):
     """Symmetric matrix given by the lower tiles of a `TileSource`."""
 
-    # A product runs one task per current worker thread, and sums their results. The client process holds only n x k
-    # blocks, except in `dense`. It holds none if the blocks are rows on workers. A product that exceeds a worker's
-    # memory limit, as predicted by `worker_bytes`, raises UserError.
+    # A product runs one task per worker thread and sums the results. The client process holds only n x k blocks, except
+    # in `dense`, and none of them if the blocks are rows on workers. A product raises a UserError if `worker_bytes`
+    # predicts that it exceeds the memory limit of a worker.
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class Tiles(Operator):
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._threads = -1  # no tiles distributed yet
+        self._threads = -1  # -1 means that no tiles are distributed yet.
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
@@ -221,8 +220,8 @@ class Tiles(Operator):
 
     def _deal(self) -> None:
         """Distribute the tiles over the current worker threads, which may change between products."""
-        # Redistributed resident tiles are computed again, which takes longer than a product. Redistribute them only for
-        # at least 25 % more threads. If workers leave, the others take over their tiles.
+        # Resident tiles are computed again if they are redistributed, which takes longer than a product. Redistribute
+        # them only for at least 25 % more threads. If workers leave, other workers take over their tiles.
         workers = {} if self.client is None else worker_threads(self.client)
         if self._home is not None and not set(self._home.places) <= set(workers):
             self._home = None
@@ -232,20 +231,20 @@ class Tiles(Operator):
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
         if self.client is not None:
-            product_tasks(self.n, self.source.block, threads)  # raises an error for too many tasks
+            product_tasks(self.n, self.source.block, threads)  # Raises an error for too many tasks.
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
         self._near = [threads_of[at % len(threads_of)] for at in range(len(self.groups))] if threads_of else []
         self._kept = self._home = None
-        self._allowed = -1  # bytes of the largest block whose product is known to fit these workers
+        self._allowed = -1  # Size in bytes of the largest block whose product is known to fit these workers.
         if more:
-            self._shared.forget()  # Send the source to new workers before they receive tasks.
+            self._shared.forget()  # New workers then receive the source before their tasks.
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product."""
-        # Count the memory already in use (Python, libraries, tiles of other views), `product_bytes`, and a copy of
-        # features in memory.
+        # Count the memory already in use by Python, libraries and tiles of other views, the result of `product_bytes`,
+        # and a copy of features in memory.
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
         return self._taken + own + getattr(self.features, "nbytes", 0)
@@ -253,7 +252,7 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        # Other views may have added tiles since this operator was created; its own tiles do not exist yet.
+        # Measure again, because other operators may have created tiles since this operator was created.
         if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
@@ -287,7 +286,7 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        # Without a place, all tasks would run on the worker that has the source first.
+        # Without a given worker, all tasks would run on the worker that receives the source first.
         return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
@@ -299,7 +298,7 @@ class Tiles(Operator):
         self._sent.forget()
 
     def _multiplied(self, home: Home, sent: list[Any]) -> list[Waiting]:
-        """Compute the parts of A @ B from those of B on the workers; the last sums stay lazy."""
+        """Compute the row parts of A @ B from the row parts of B on the workers. The last sums are lazy."""
         kept, parts = self._tiles(), home.parts
         touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
         calls = [
@@ -311,11 +310,11 @@ class Tiles(Operator):
         for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
             for number, at in enumerate(own):
                 shares[at].append(Waiting(operator.getitem, (found, number)))
-                # Extract the part first; otherwise the whole result would be transferred.
+                # Extract the part on the same worker, because otherwise the whole result is transferred.
                 if place != home.places[at] or not self.resident:
                     far.append((shares[at][-1], place))
         home.work_out(far)
-        # Add in several levels because one task for all would hold all summands at once.
+        # Add the results in several levels, because a single task would hold all summands at once.
         while max(map(len, shares)) > FAN_IN:
             wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
             for at in wide:
@@ -354,7 +353,7 @@ class Tiles(Operator):
         if self._home is None:
             parts, own = row_parts(self.n, self.source.block, self._threads), weakref.ref(self)
 
-            # Use a weak reference: a reference cycle would keep tiles on workers after their last use.
+            # Use a weak reference, because a reference cycle would keep tiles on workers after their last use.
             def lost() -> None:
                 if (tiles := own()) is not None:
                     tiles._forget()
@@ -363,7 +362,7 @@ class Tiles(Operator):
         return self._home
 
     def _places(self, parts: list[slice]) -> list[str]:
-        """Choose a worker for each row part: the one with fewest parts, preferably one whose tiles touch it."""
+        """Choose the worker with the fewest parts for each row part, preferably one whose tiles need this part."""
         given = dict.fromkeys(worker_threads(self.client), 0)
         holders: list[set[str]] = [set() for _ in parts]
         for place, group in zip(self._near, self.groups, strict=False):
@@ -376,7 +375,7 @@ class Tiles(Operator):
         return places
 
     def _apply_in_threads(self, B: np.ndarray) -> np.ndarray:
-        """Compute A @ B in client threads; the summation order does not depend on the number of threads."""
+        """Compute A @ B in client threads, with a summation order that does not depend on the number of threads."""
         tiles, pairs = self._tiles()[0], self.groups[0]
 
         def share(run: list[int]) -> np.ndarray:
