@@ -62,19 +62,17 @@ from dmo.persistence import described, load, rebuilt, with_prefix, without_prefi
 _MANY = 4096
 """Number of labels above which `predict` returns a sparse matrix."""
 _COMPARED = 256
-"""Number of samples above which label sets are predicted by score thresholds instead of probabilities.
-
-Computing the thresholds takes as long as predicting the probabilities of 66 samples."""
+"""Number of samples above which comparing scores with thresholds is faster than computing probabilities."""
 _ROWS = 4096
-"""Number of samples per block when label sets are predicted, which limits the memory for scores."""
+"""Number of samples per block for the prediction of label sets."""
 _ENTRIES = 1 << 22
-"""Number of scores per block when the top labels are selected, which limits the memory for scores."""
+"""Number of scores per block for the selection of the top labels."""
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
 class LazyScores:
-    """Array of the scores of L labels for m samples, which computes the scores of a row when the row is read."""
+    """Array of label scores that are computed when rows are read."""
 
     model: Annotator
     views: Mapping[str, Rows]
@@ -100,25 +98,22 @@ class LazyScores:
 class Decision:
     """Predictions of a model for m samples: scores, label sets and probabilities."""
 
-    # Scores by which labels are ranked, or predicted regression targets, as an array of shape (m, L).
+    # Array of shape (m, L) with the label scores, or with the predicted regression targets.
     scores: np.ndarray
     # Boolean array of shape (m, L) that marks the predicted labels. It is None for regression.
     sets: np.ndarray | None = None
     model: Annotator | None = None
-    # Score matrices of shape (m, L) from which the decoder computes the probabilities.
+    # Score matrices from which the probabilities are computed.
     raw: list[np.ndarray] = field(default_factory=list)
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
-        """Label probabilities of shape (m, L), or None if the model has not learned probabilities."""
+        """Label probabilities, or None if the model has not learned probabilities."""
         return None if self.model is None else self.model._probabilities(self.raw)
 
     def numbers(self, width: int) -> np.ndarray:
-        """Return the column indices of the predicted labels of each sample by descending score, padded with -1.
-
-        The result is an array of shape (m, width).
-        """
-        assert self.sets is not None  # A regression model predicts no label sets.
+        """Return the columns of the predicted labels by descending score; pad each row of the result with -1."""
+        assert self.sets is not None
         sample, label = np.nonzero(self.sets)
         counts = np.bincount(sample, minlength=len(self.sets))
         place = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -141,27 +136,25 @@ def _has_outputs(estimator: Any) -> bool:
 class Annotator(Estimator):
     """Base class of estimators that predict labels, classes or regression targets."""
 
-    # Subclasses implement `_raw_scores`. The method `_learn` of a subclass may return out-of-fold scores of training
-    # samples as a `LeftOut` object. In the tags of scikit-learn, an estimator that scores labels is a classifier.
-    # Other estimators that predict outputs are regressors.
+    # Subclasses implement `_raw_scores`. Their method `_learn` may return out-of-fold scores of training samples.
 
     rule_: ScoreRule
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
-    # Cached thresholds of raw scores, with the decoder from which they were computed.
+    # Score thresholds, with the decoder from which they were computed.
     _thresholds: tuple[FittedDecoder, np.ndarray] | None = None
-    # Whether the mean of the regression targets must be added to raw scores if the parameter `center` is True.
+    # Whether raw scores lack the mean of the regression targets if the parameter `center` is True.
     _centers = False
-    # Whether fitting a vector of classes gives other scores than fitting the indicator matrix of the classes.
+    # Whether a vector of classes yields different scores than its indicator matrix.
     _tells_classes = False
     # Whether `class_weight` is also supported for a label matrix.
     _weighs_labels = False
     # Whether a fit reads a precomputed kernel as a whole matrix.
     _whole_kernel = False
     outputs_: RealOutputs | None = None
-    # Options for ranking labels by score. In subclasses whose parameter `decoder` accepts `Scores`, this is a Part.
+    # Options for ranking labels by score.
     _by_scores: Any = Scores()
 
     @property
@@ -172,7 +165,7 @@ class Annotator(Estimator):
 
     @property
     def _decodes(self) -> bool:
-        """Whether the model predicts outputs that are the columns of a matrix, such as labels or regression targets."""
+        """Whether the model predicts labels or regression targets, which are the columns of a matrix."""
         return True
 
     @property
@@ -182,23 +175,17 @@ class Annotator(Estimator):
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether the fit does not learn label sets and probabilities.
-
-        This is the case in inner fits, for regression targets, and with `Scores(label_sets=False)`.
-        """
+        """Whether the fit learns neither label sets nor probabilities."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     @property
     def _decides(self) -> bool:
-        """Whether the fit learns a given decoder, or label sets and probabilities without a given decoder."""
+        """Whether the fit learns a decoder, which predicts label sets and probabilities."""
         return self._decoder is not None or not self._skips_sets
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether the estimator can be fitted on subsets of the samples.
-
-        This is impossible if the user passes a graph or kernel matrix of all samples.
-        """
+        """Whether subsets of the samples can be fitted, which is impossible for a given graph or kernel matrix."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
@@ -209,7 +196,7 @@ class Annotator(Estimator):
         return HELD_OUT_ROWS
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        """Read the data of a fit, prepare the rows, and multiply the sample weights by the class weights."""
+        """Read the data of a fit, and multiply the sample weights by the class weights."""
         data = super()._data(X, y, sample_weight)
         given = getattr(self, "class_weight", None)
         if given is None or (self._weighs_labels and self.multilabel_):
@@ -225,7 +212,7 @@ class Annotator(Estimator):
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn the score rule, thresholds and probability calibration from out-of-fold scores of training samples."""
+        """Learn label sets and probabilities from out-of-fold scores of training samples."""
         self.decoding_ = None
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
@@ -251,7 +238,7 @@ class Annotator(Estimator):
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Return the indices of some samples and their held-out scores, or None as scores if samples are too few."""
+        """Return the indices of some samples and their held-out scores, which are None if there are too few samples."""
         try:
             return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
         except TooFewSamples as error:
@@ -259,13 +246,10 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """Set `rule_`, which converts raw scores to the scores by which labels are ranked.
-
-        The rule depends on the label frequencies and, for standardization, on the mean and deviation of scores.
-        """
+        """Set `rule_`, which converts raw scores to the scores by which labels are ranked."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # Add the weighted label frequencies to the scores if classes are weighted. Otherwise, the class weights would
-        # not change the offset of the scores. Estimators without a parameter `intercept` fit their own offset.
+        # If classes are weighted, add the weighted class frequencies to the scores. Otherwise, the class weights would
+        # not change the offset of the scores. Estimators without the parameter `intercept` fit an offset themselves.
         weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
         intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
@@ -276,11 +260,11 @@ class Annotator(Estimator):
         raise NotImplementedError
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
-        """Compute the list of score matrices, each of shape (m, L), that the decoder combines."""
+        """Compute the score matrices, each of shape (m, L), that the decoder combines."""
         return [self._raw_scores(views)]
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """Return the column names and data type of the result of a method, which the decorator `row_by_row` needs."""
+        """Return the column names and the data type of the result of a method."""
         if method == "transform":
             return super()._row_shape(method)
         if self.outputs_ is not None:
@@ -325,12 +309,12 @@ class Annotator(Estimator):
         return not self.multilabel_ and len(self.classes_) == 2
 
     def _label_scores(self, X: Any) -> np.ndarray:
-        """Compute the scores of all labels as an array of shape (m, L), also for two classes."""
+        """Compute the scores of all labels, with shape (m, L) also for two classes."""
         check_is_fitted(self)
         return self._ranked(self._scores(self._checked(X)))
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
-        """Compute the scores by which labels are ranked, of shape (m, L), from the score matrices of a model."""
+        """Compute the scores by which labels are ranked from the score matrices of a model."""
         if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
@@ -339,7 +323,7 @@ class Annotator(Estimator):
         return unseen_last(found, self.rule_.seen)
 
     def _shared(self, p: np.ndarray) -> np.ndarray:
-        """Normalize class probabilities to sum to 1 for each sample; return label probabilities unchanged."""
+        """Normalize the probabilities of classes to sum to 1 for each sample."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
     @available_if(_of_labels)
@@ -401,7 +385,7 @@ class Annotator(Estimator):
             return np.log(self.predict_proba(X))
 
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
-        """Return raw scores if the decoder itself ranks the labels, otherwise the scores after the score rule."""
+        """Return the scores on which the decoder was fitted."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
@@ -413,10 +397,8 @@ class Annotator(Estimator):
         keys: np.ndarray,
     ) -> None:
         """Learn label sets and probabilities from raw out-of-fold scores of n training samples."""
-        # scores : list of arrays of shape (n, L). Score matrices that the decoder combines.
-        # Y : array of shape (n, L). Labels of the samples.
-        # counts : array of shape (n, L). Weight of each entry of Y, which is 0 for an unknown label.
-        # keys : array of shape (n,). Hashes of the samples, from which the folds of the decoder are drawn.
+        # counts : array of shape (n, L). Weight of each entry of Y, which is 0 if the label is unknown.
+        # keys : array of shape (n,). Hashes of the samples, from which cross-validation folds are derived.
         learner = as_decoder(decoder)
         if learner is not None:
             self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts, keys), scores[0]
@@ -425,7 +407,6 @@ class Annotator(Estimator):
             self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts, keys)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and metadata that all estimators of this class add to a saved model."""
         arrays, meta = super()._shared_arrays()
         if not self._decodes or not hasattr(self, "rule_"):
             return arrays, meta
@@ -450,7 +431,7 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def _stored_hierarchy(self) -> dict[str, list[str]]:
-        """Return the label hierarchy of a saved model as a dict from each child to its parents."""
+        """Return the label hierarchy as a dict from each child to its parents."""
         known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
         if not known:  # Models of earlier versions store only the ancestors of each label.
             names = [str(label) for label in self.classes_]
@@ -468,21 +449,21 @@ class Annotator(Estimator):
         ----------
         %(X_new)s
         top : int or None, default=None
-            Number of labels to predict per sample. By default, an estimator fitted on a vector of classes predicts one
-            class per sample, and other estimators predict the label sets of the decoder. Without a decoder, a label is
-            predicted if its probability exceeds a threshold learned from held-out scores of training samples. If the
-            fit learned no thresholds, every sample gets the mean number of labels per training sample.
+            Number of labels per sample. By default, an estimator fitted on a vector of classes predicts one class per
+            sample, and other estimators predict the label sets of the decoder. Without a decoder, a label is predicted
+            if its probability exceeds a threshold learned from held-out scores of training samples. If the fit learned
+            no thresholds, every sample gets the mean number of labels per training sample.
         as_names : bool, default=False
-            Whether to return label names instead of a 0/1 matrix. If the target is a vector of classes and the decoder
-            has a guarantee such as "recall>=0.9", the result contains the prediction set of each sample.
+            Whether to return label names instead of a 0/1 matrix. For classes and a decoder with a guarantee such as
+            "recall>=0.9", these are the names in the prediction set of each sample.
 
         Returns
         -------
         ndarray of shape (m, L), csr_array of shape (m, L), ndarray of shape (m,), or list of tuple
-            For labels, a 0/1 matrix with the data type of the training labels. The matrix is a CSR array of uint8 if
-            there are more than 4096 labels. With `top`, each row has `top` ones, but no label without a training sample
-            is predicted. For a vector of classes, an array of m classes, or a 0/1 matrix if `top` is given. For
-            regression, an array of predicted targets. With `as_names`, a list of m tuples of label names.
+            For labels, or if `top` is given, a 0/1 matrix with the data type of the training labels. Above 4096 labels,
+            this matrix is a CSR array of uint8. Labels without training samples are never predicted. For a vector of
+            classes, an array of m classes. For regression, an array of predicted targets. With `as_names`, a list of m
+            tuples of label names.
 
         Raises
         ------
@@ -513,13 +494,13 @@ class Annotator(Estimator):
     def top_labels(self, X: Inputs, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Find the labels with the highest scores for each sample.
 
-        Scores are computed in blocks of samples, which limits the memory.
+        Computing the scores in blocks of samples limits the memory.
 
         Parameters
         ----------
         %(X_new)s
         top : int, default=5
-            Number of labels to return for each sample.
+            Number of labels per sample.
 
         Returns
         -------
@@ -547,12 +528,12 @@ class Annotator(Estimator):
         return labels, values
 
     def lazy_scores(self, X: Inputs) -> LazyScores:
-        """Return an array-like object of label scores that computes the scores of a block of rows when it is read."""
+        """Return an array of label scores that are computed when rows are read."""
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
     def decide(self, X: Inputs, top: int | None = None) -> Decision:
-        """Predict scores, label sets and probabilities with one computation of the scores."""
+        """Predict scores, label sets and probabilities together."""
         check_is_fitted(self)
         if self.outputs_ is not None:
             return Decision(self._real_values(X, self.outputs_).reshape(-1, len(self.outputs_.scale)))
@@ -560,7 +541,7 @@ class Annotator(Estimator):
         return Decision(self._ranked(found), self._label_sets(found, top) > 0, self, found)
 
     def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
-        """Compute label probabilities of shape (m, L), or return None if the model has not learned probabilities."""
+        """Compute label probabilities, or return None if the model has not learned probabilities."""
         if self.decoding_ is None:
             return None
         return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
@@ -584,7 +565,7 @@ class Annotator(Estimator):
         return min(max(1, mean) if top is None else top, seen)
 
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
-        """Predict a 0/1 matrix of label sets, of shape (m, L), from the score matrices of a model."""
+        """Predict label sets as a 0/1 matrix from the score matrices of a model."""
         thresholds = self._score_thresholds(top, len(scores[0]))
         if thresholds is not None:
             sets = (scores[0] > thresholds).view(np.uint8)
@@ -595,12 +576,12 @@ class Annotator(Estimator):
         return self._closed(sets, top)
 
     def _closed(self, sets: np.ndarray, top: int | None) -> np.ndarray:
-        """Add the ancestors of predicted labels to the label sets, unless the caller fixes the number of labels."""
+        """Add the ancestors of predicted labels, unless the number of labels is given."""
         pairs = getattr(self, "ancestors_", None)
         return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
 
     def _sets_of(self, views: Mapping[str, Rows], top: int | None) -> np.ndarray:
-        """Predict a 0/1 matrix of label sets, of shape (m, L), in blocks of rows that limit the memory for scores."""
+        """Predict label sets as a 0/1 matrix, in blocks of rows to limit the memory."""
         m = next(iter(views.values())).shape[0]
         if m <= _ROWS:
             return self._label_sets(self._scores(views), top)
@@ -616,10 +597,7 @@ class Annotator(Estimator):
         return out
 
     def _score_thresholds(self, top: int | None, m: int) -> np.ndarray | None:
-        """Return a raw score threshold for each label, or None if predictions must use the decoder itself.
-
-        For few samples, the decoder is faster than the search for thresholds.
-        """
+        """Return a score threshold for each label, or None if the decoder itself must be used or is faster."""
         decoder = self.decoding_
         if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
             return None
@@ -629,38 +607,37 @@ class Annotator(Estimator):
         return self._thresholds[1]
 
     def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
-        """Return a boolean array of shape (m, L) that marks the raw scores above the threshold of their label."""
         return self._raw_scores(views) > thresholds
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
-        """Predict regression targets, of shape (m, L) or (m,), in the units of y."""
+        """Predict regression targets in the units of y."""
         check_is_fitted(self)
         raw = self._raw_scores(self._checked(X))
-        # For regression targets, the label frequencies of the score rule are the means of the scaled targets.
+        # For regression, `frequency` contains the means of the scaled targets.
         taken_off = self.rule_.frequency if self._centers and self.center else 0.0
         return units.restored(raw + taken_off)
 
     @property
     def n_seen_labels_(self) -> int:
-        """Number of labels that at least one training sample has. Labels without training samples are not predicted."""
+        """Number of labels that at least one training sample has. Other labels are never predicted."""
         return int(self.rule_.seen.sum())
 
     @available_if(_has_outputs)
     @named
     def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
-        """Evaluate the predictions by the default metric of `dmo.tune`.
+        """Compute the default metric of `dmo.tune`.
 
-        For several labels, the metric is "ranking", the mean of label ranking average precision and macro AUC. For a
-        single label, the metric is the AUC. It is the accuracy for classes and R2 for regression targets.
+        The metric is "ranking" (the mean of label ranking average precision and macro AUC) for several labels, the AUC
+        for a single label, the accuracy for classes, and R2 for regression targets.
 
         Parameters
         ----------
         %(X_new)s
         y : array-like of shape (m, L) or (m,)
-            True labels as a 0/1 matrix, true classes, or true regression targets. In a label matrix, entries that are
-            NaN, None or masked are unknown labels, which the metric ignores.
+            True labels of 0 and 1, true classes, or true regression targets. In a label matrix, entries that are NaN,
+            None or masked are unknown labels, which the metric ignores.
         sample_weight : array-like of shape (m,) or None, default=None
-            Weight of each sample in the metric.
+            Sample weights.
 
         Returns
         -------
@@ -697,30 +674,24 @@ def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 
 class OnBase(Annotator):
-    """Base class of predictors that are built on another estimator, the parameter `base`.
-
-    The base estimator also prepares the rows.
-    """
+    """Base class of predictors that are built on a base estimator, which also prepares the rows."""
 
     base: Any
     base_: Any
 
     @property
     def _prepare(self) -> Prepare:  # type: ignore[override]
-        """Row preparation of the base estimator, or no preparation if the base estimator does not define one."""
+        """Row preparation of the base estimator."""
         return preparing(self.__dict__["base_"] if "base_" in self.__dict__ else self._given_base()) or Prepare("none")
 
     def _given_base(self) -> Any:
-        """Return the base estimator, which is loaded from disk if the parameter `base` is a path."""
+        """Return the parameter `base`, or the estimator that it locates if it is a path."""
         if isinstance(self.base, SavedLocation):
             raise self.base.refused("base")
         return load(self.base) if isinstance(self.base, str) else self.base
 
     def _take_base(self, default: Estimator) -> Any:
-        """Set `base_` to an unfitted copy of the base estimator.
-
-        Call this method before X is read, because the base estimator prepares the rows.
-        """
+        """Set `base_` to an unfitted copy of the base estimator, which must exist before rows are prepared."""
         given = self._given_base()
         self.base_ = clone(default if given is None else given)
         return self.base_
@@ -736,17 +707,16 @@ class OnBase(Annotator):
             self.base = clone(self.base_)  # The model contains its base estimator, so the path is not needed.
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Prepare rows in the same way as the fitted base estimator."""
         return prepare_views(self.base_, views, reset=False)
 
 
 def predicts(model: Any) -> bool:
-    """Return whether a model is an estimator of dmo that predicts labels or regression targets."""
+    """Return whether an estimator of dmo predicts labels or regression targets."""
     return isinstance(model, Annotator) and model._decodes
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Compute label scores or predicted targets, of shape (m, L), with a fitted model of dmo or another library."""
+    """Compute label scores or predicted targets with a fitted model of dmo or another library."""
     if isinstance(model, Annotator):
         if not model._decodes:
             raise UserError(f"{model._title} learns nothing from labels, so that nothing can be compared by them")

@@ -1,7 +1,4 @@
-"""Homogeneity analysis, and the base class of the estimators KGHA and MultiSetCCA.
-
-These estimators embed samples by the leading eigenvectors of an average of smoothers, one for each view.
-"""
+"""Homogeneity analysis, and the base class of the estimators KGHA and MultiSetCCA."""
 
 from __future__ import annotations
 
@@ -62,28 +59,24 @@ View: TypeAlias = FittedView | FactorView
 
 @dataclass(frozen=True)
 class Problem:
-    """Smoothers of the views and labels, from whose average the embedding is computed.
-
-    The smoothers act on n samples, or on pseudo-samples with the same moments as the samples.
-    """
+    """Smoothers of the views and labels, which act on samples or on pseudo-samples with the same moments."""
 
     views: Mapping[str, View]
     labels: View | None = None
     # Centered labels of shape (n, L), from which the eigensolver starts.
     start: np.ndarray | None = None
-    # Sample weights of shape (n,) for each view, and then for the labels. None if the rows are pseudo-samples, which
-    # already include the weights.
+    # Sample weights of each view and of the labels, or None for pseudo-samples, which include the weights.
     weights: Sequence[np.ndarray] | None = None
     # Rank of the centered indicator matrix if the labels are classes, and 0 for other labels.
     classes: int = 0
-    # Fraction of the weight of each sample that leave-one-out values omit, by view; see `Groups.shares_left_out`.
+    # Fraction of each sample's weight that leave-one-out values omit, by view.
     parts: Mapping[str, np.ndarray | None] | None = None
     # Whether leave-one-out values need one linear solve per sample, because no kernel matrix was factorized.
     solves_rows: bool = False
 
     @property
     def groups(self) -> list[View]:
-        """Smoothers of all views, followed by the smoother of the labels if there are labels."""
+        """Smoothers of all views, followed by the smoother of the labels."""
         return [*self.views.values(), *([] if self.labels is None else [self.labels])]
 
     @property
@@ -91,16 +84,13 @@ class Problem:
         return self.groups[0].n
 
     def left_out(self, X: np.ndarray, coefficients: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Predict the coordinates X, of shape (n, k), from the views by leave-one-out, and average over the views.
-
-        For pseudo-samples, the predictions are in-sample predictions.
-        """
+        """Average leave-one-out predictions of coordinates X over the views, or in-sample ones for pseudo-samples."""
         parts = dict.fromkeys(self.views) if self.parts is None else self.parts
         values = self._side_by_side(lambda name: self.views[name].left_out(X, coefficients[name], None, parts[name]))
         return np.asarray(sum(values)) / len(self.views)
 
     def coefficients(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """Fit a ridge regression from each view to the coordinates X of shape (n, k), and return the coefficients."""
+        """Fit ridge regressions of the coordinates X on each view."""
         with stage("coefficients of the views", len(self.views)) as advance:
 
             def fit(name: str) -> np.ndarray:
@@ -111,14 +101,14 @@ class Problem:
             return dict(zip(self.views, self._side_by_side(fit), strict=True))
 
     def _side_by_side(self, work: Callable[[str], np.ndarray]) -> list[np.ndarray]:
-        # Do not start threads for kernels stored as tiles, because products with tiles use threads or workers already.
+        # Products with kernels stored as tiles already use threads or workers.
         direct = HomogeneityMap([view.smoother for view in self.views.values()], [1.0] * len(self.views)).direct
         return in_threads(work, list(self.views)) if direct else [work(name) for name in self.views]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Embedding of k dimensions: coordinates X (n, k), and coefficients of each view and of the labels."""
+    """Embedding: coordinates X of shape (n, k), and coefficients of each view and of the labels."""
 
     pairs: Eigenpairs
     X: np.ndarray
@@ -127,7 +117,7 @@ class Solution:
 
     @classmethod
     def of(cls, problem: Problem, pairs: Eigenpairs, X: np.ndarray) -> Self:
-        """Fit the coefficients of the views and labels to the coordinates X (n, k), and choose the signs of X."""
+        """Fit the coefficients of the views and labels to coordinates X, and choose the signs of X."""
         loadings = None if problem.labels is None else problem.labels.coefficients(X)
         coefficients = problem.coefficients(X)
         signs = _signs(next(iter(coefficients.values())) if loadings is None else loadings)
@@ -136,12 +126,9 @@ class Solution:
 
 
 def _signs(coefficients: np.ndarray) -> np.ndarray:
-    """Return the signs of k columns that make the entry with the largest magnitude in each column positive.
-
-    If several entries have almost the largest magnitude, the first of them becomes positive.
-    """
-    # With two classes, the two largest entries differ in sign, and their magnitudes differ only by floating-point
-    # error. Without the tolerance, floating-point error would decide the sign.
+    """Return the sign of each column that makes its entry with the largest magnitude positive."""
+    # If several entries have almost the largest magnitude, the first of them becomes positive. For two classes,
+    # floating-point error would otherwise decide the sign.
     sizes = np.abs(coefficients)
     first = (sizes >= (1 - _NEAR) * sizes.max(axis=0)).argmax(axis=0)
     return np.where(coefficients[first, np.arange(coefficients.shape[1])] < 0, -1.0, 1.0)
@@ -152,10 +139,7 @@ _NEAR = 1e-3
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Base class of `KGHA` and `MultiSetCCA`, which embed samples by the leading eigenvectors of averaged smoothers.
-
-    A new sample is embedded by a kernel regression on each view, averaged over the views.
-    """
+    """Base class of `KGHA` and `MultiSetCCA`, which embed samples by the leading eigenvectors of averaged smoothers."""
 
     # The embedding is equation 30 of Xiong, Szedmak, Piater 2014.
 
@@ -181,11 +165,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Create the kernels of all views for an exact fit."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The eigensolver later requests the accuracy that it needs from iterative solves.
+        # The eigensolver requests the accuracy that it needs.
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
-        """Return the kernels by name. By default, each view has its own kernel."""
+        """Return the kernels by name, by default one for each view."""
         return {
             view: MultiKernel.of(view, parse(spec)) for view, spec in per_view("kernel", self.kernel, views).items()
         }
@@ -194,7 +178,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return per_view("ridge", self.ridge, views, POSITIVE)
 
     def _weights(self, n_views: int) -> list[float]:
-        """Return the weights of the smoothers of the views, followed by the weight of the labels if they are used."""
+        """Return the weights of the smoothers of the views and labels in the average."""
         return [1.0] * n_views
 
     def _problem(self, data: Data) -> Problem:
@@ -211,14 +195,11 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return Problem(views, labels, groups.label_rows, classes=groups.class_directions)
 
     def _all_ridges(self, views: list[str]) -> dict[str, float]:
-        """Return the ridge of each view, and of the labels in subclasses that use labels."""
+        """Return the ridges of the views and labels."""
         return self._ridges(views)
 
     def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
-        """Compute an embedding of k dimensions.
-
-        With `leading`, its first dimensions are the same as those of an embedding with fewer dimensions.
-        """
+        """Compute k coordinates; with `leading`, the first ones are those of an embedding with fewer coordinates."""
         smoothers = [group.smoother for group in problem.groups]
         apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
         most = max(k, problem.classes)
@@ -276,10 +257,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         shares: Sequence[float],
         n_folds: int = 1,
     ) -> FactorGroups:
-        """Fit the low-rank kernels, and collect the moments of the views and labels in one pass over the data.
-
-        `shares` contains the weights of the smoothers of the views and labels. Y has shape (n, L).
-        """
+        """Fit the low-rank kernels, and collect the moments of views and labels in one pass over the data."""
         if not weights.ones:
             return self._read_passive(views, Y, weights, shares)
         maps, n = self._maps(views, None), sample_count(views)
@@ -293,7 +271,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda found: dict.fromkeys(maps, found.total),
             )
             return FactorGroups.of_pass(replace(done, maps=maps), self.center)
-        # Keep the factor rows in memory, because matrices of moments would be larger.
+        # Keep the factor rows in memory, because the moments would be larger.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))
@@ -301,12 +279,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_passive(
         self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorGroups:
-        """Collect the moments of weighted samples, or of views with missing samples.
-
-        A sample that is missing from a view has no influence on the smoother of that view.
-        """
+        """Collect the moments of views with missing or weighted samples, like `_read_rows`."""
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
-        # Fit the kernel of a view only on the samples that are present in the view.
         some = {view: Subset(source, index[view]) for view, source in views.items()}
         counts = {view: weights.plain.views[view][own] for view, own in index.items()}
         maps = self._maps(some, counts)
@@ -333,8 +307,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         moments_of: Callable[[T], Mapping[str, Moments]],
     ) -> T:
         """Collect moments, in float32 for float32 features if there are labels and the result is precise enough."""
-        # Without labels, eigenvalues can be almost equal, and float32 is not precise enough. On 20 000 samples of
-        # independent views, float32 changed the space of MultiSetCCA by 3e-5 at a condition number of 100.
+        # Without labels, eigenvalues can be almost equal. For independent views of 20 000 samples, float32 changed the
+        # space of MultiSetCCA by 3e-5 at a condition number of 100.
         ridges = self._ridges(list(maps))
 
         def precise(found: T) -> bool:
@@ -353,7 +327,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return getattr(self, "approximation_", self.approximation)
 
     def _maps(self, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None) -> dict[str, FeatureMap]:
-        """Fit the feature maps of the low-rank kernels of all views, unless another fit has already learned them."""
+        """Fit the low-rank kernels of the views, unless another fit has learned them."""
         if self._given_maps is not None:
             return dict(self._given_maps)
         return fit_maps(self._engine, self.kernel, views, self.random_state, self.center, weights)
@@ -365,9 +339,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
-            Views of m new samples, with the same names as in `fit`. Each view is an array of shape (m, d) whose chunks
-            contain whole rows. A view can be left out. Rows of NaN mark samples that are missing from a view. Each
-            sample is embedded by the mean over its available views.
+            The same views as in `fit`, for m samples. Each view is an array of shape (m, d) in chunks of whole rows. A
+            view can be missing, and rows of NaN mark samples that are missing from a view. Each sample is embedded by
+            the mean over its available views.
 
         Returns
         -------
@@ -399,20 +373,19 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
 @parametrized
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    r"""Homogeneity analysis of categorical data, also known as multiple correspondence analysis.
+    r"""Homogeneity analysis, an embedding of samples and categories for J categorical columns.
 
-    Samples and categories are embedded in the same space. The coordinates of a category are the mean of the coordinates
-    of its samples. The coordinates of a new sample are the mean of the coordinates of its categories. The eigenvalues
-    equal those of multiple correspondence analysis of the indicator matrix.
+    Samples and categories are embedded in the same space. A category has the mean coordinates of its samples, and a new
+    sample has the mean coordinates of its categories. The eigenvalues equal those of multiple correspondence analysis.
 
     Parameters
     ----------
     n_components : int, default=2
-        Number of coordinates. The maximum is the number of categories minus the number of columns. The number must also
-        be less than the number of samples.
+        Number of coordinates: at most the number of categories minus the number of columns, and less than the number of
+        samples.
     ridge : float, default=1e-12
-        Regularization strength relative to the total weight of the samples, at least 0. Larger values shrink the
-        coordinates of rare categories. The default has no visible effect.
+        Regularization strength relative to the number of samples, at least 0. Larger values shrink the coordinates of
+        rare categories. The default has no visible effect.
     tol : float, default=1e-9
         Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=200
@@ -539,8 +512,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Parameters
         ----------
         X : array-like of shape (m, J), or a mapping with one view
-            Categories of m samples, all of which occurred in `fit`. NaN and None are missing values, which do not enter
-            the mean.
+            Categories that occurred in `fit`. NaN and None are missing values, which the mean excludes.
 
         Returns
         -------
@@ -561,7 +533,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return np.asarray(sum(parts)) / count[:, None]
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
-        """Validate the table of categories and read it into memory."""
+        """Validate the table of categories."""
         view, columns = _one_view(X)
         try:
             columns = validate_data(
@@ -580,7 +552,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         missing = missing_entries(X)
-        if missing.any():  # Insert an arbitrary category for missing values. The indicators are set to 0 below.
+        if missing.any():  # Replace missing values by any category, whose indicators are set to 0 below.
             first = np.array([categories[0] for categories in self.categories_], X.dtype)
             X = np.where(missing, first, X)
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")

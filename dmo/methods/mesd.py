@@ -38,39 +38,36 @@ _OPTIONS = parameters("supervised")
 class MESD(DecodingProjection):
     """Multi-label embedding by sample duplication (MESD).
 
-    MESD applies a supervised embedding for a single label per sample to data with several labels per sample. A sample
-    with several labels is treated as several samples with one label each. Samples without labels are ignored in the
-    fit. Parameters that the chosen method does not use raise an error.
+    MESD applies a supervised embedding for classes to multi-label data: a sample with several labels is treated as
+    several samples with one label each. Samples without labels are ignored in the fit. Parameters that the chosen
+    method does not use raise an error.
 
     Parameters
     ----------
     method : str, default="fda"
-        Supervised embedding for a single label per sample. One of "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r",
-        "sonpp", "donpp" and "onpp-r". See `TraceEmbedding.methods`.
+        Supervised embedding: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r". See
+        `TraceEmbedding.methods`.
     weighted : bool, default=False
         Whether to divide each entry of the n x n matrices of the method by the numbers of labels of both samples.
-        Otherwise, samples with many labels have a larger weight. The features are centered, because the weighted
-        problem depends on their origin.
+        Otherwise, samples with many labels have a larger weight.
     n_components : int, default=2
-        Number of coordinates. For "fda", it is reduced to at most the number of classes minus 1.
+        Number of coordinates, which "fda" limits to the number of classes minus 1.
     ridge : float or None, default=None
-        Regularization strength of "fda", "lfda" and "mfa", at least 0, which is added to the diagonal of the constraint
-        matrix. The value depends on the units of the features. None means 0.001.
+        Regularization strength of "fda", "lfda" and "mfa", at least 0. The value depends on the units of the features.
+        None means 0.001.
     graph : Graph or None, default=None
-        Neighbor graph, of which the options `n_neighbors`, `adjacency` (including "sum") and `metric` are used. By
-        default, neighbors are the 15 nearest samples in Euclidean distance, with adjacency "union". By default, the
-        methods "lfda", "sonpp", "donpp" and "onpp-r" connect all samples of the same class.
+        Neighbor graph, of which only `n_neighbors`, `adjacency` (including "sum") and `metric` are used. By default,
+        neighbors are the 15 nearest samples in Euclidean distance, with adjacency "union". The methods "lfda", "sonpp",
+        "donpp" and "onpp-r" connect all samples of the same class by default.
     options : MethodOptions or None, default=None
-        Options `n_repelled`, `regularization`, `penalty` and `repulsion` of individual methods.
+        Options of individual methods: `n_repelled`, `regularization`, `penalty` and `repulsion`.
     kernel : str or Kernel, default="linear"
-        Kernel of the features. "linear" projects the features themselves. With other kernels, the coordinates are
-        linear functions of kernel values.
+        Kernel of the features. "linear" projects the features themselves.
     n_landmarks : int or None, default=None
-        Number of random training samples whose similarities replace the features. The similarities are values of
-        `kernel`, or distances if `kernel` is "euclidean". None means all samples, or the features if `kernel` is
-        "linear".
+        Number of random training samples. If given, the similarities to these samples replace the features. They are
+        values of `kernel`, or distances if `kernel` is "euclidean".
     variance : float in (0, 1] or None, default=None
-        Fraction of the variance of the features that is kept by a PCA before the embedding. None means no PCA.
+        Fraction of the variance of the features that a PCA before the embedding keeps. None means no PCA.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
         Exact or low-rank kernel. "auto" uses the exact kernel if it fits in memory.
     %(decoder)s
@@ -134,12 +131,12 @@ class MESD(DecodingProjection):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Training samples as a NumPy, SciPy sparse, dask or Zarr array, which is read into memory.
+            Training samples, which are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Label matrix of 0 and 1, or a vector of n classes. Samples without labels are ignored.
+            Label matrix of 0 and 1, or vector of n classes. Samples without labels are ignored.
         sample_weight : array-like of shape (n,) or None, default=None
-            Weight of each training sample, which only "fda" and "mmc" with weighted=False support. Landmarks are drawn
-            with equal probability from the samples with a positive weight.
+            Sample weights, which only "fda" and "mmc" with weighted=False support. Landmarks are drawn with equal
+            probability from the samples with a positive weight.
 
         Returns
         -------

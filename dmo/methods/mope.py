@@ -63,16 +63,12 @@ def semi_supervised(
     mixing: float,
     method: Literal["pca", "olpp"],
 ) -> TraceProblem:
-    """Combine the proximities of labeled samples with an unsupervised term for all samples.
+    """Combine the proximities of labeled samples with an unsupervised term for all samples [MOPE 44, 45].
 
-    The objective matrix is mixing * psi + (1 - mixing) * A, with the matrix A of an unsupervised method.
+    The objective is mixing * psi + (1 - mixing) * A. The matrix A is the identity for "pca", and minus the Laplacian of
+    the graph weights W for "olpp".
     """
-    # Arguments:
-    # psi, W : sparse arrays of shape (n, n). Proximities of the samples, and weights of the neighbor graph.
-    # labeled : boolean array of shape (n,). Marks the samples that have labels.
-    # For "pca", A is the identity. Without centering, this method is latent semantic indexing. For "olpp", A is minus
-    # the Laplacian of W. With the constraint "embedding", the constraint matrices of the labeled samples and of all
-    # samples are combined with the same weights. See [MOPE 44, 45].
+    # The constraint "embedding" combines Z'Z of the labeled samples and Z'Z of all samples with the same weights.
     if method not in ("pca", "olpp"):
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, index = len(labeled), np.flatnonzero(labeled)
@@ -93,11 +89,10 @@ def semi_supervised(
 
 
 def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
-    """Project the rows of a label matrix of shape (n, L) to `rank` coordinates by an unsupervised method.
+    """Project the rows of a label matrix to `rank` coordinates by an unsupervised method [MOPE 39].
 
-    For "pca", return None, because `Proximity` computes these coordinates itself.
+    Return None for "pca", whose coordinates `Proximity` computes itself.
     """
-    # The projection of labels is equation 39 of [MOPE] and the text below it.
     if name == "pca":
         return None
     labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
@@ -113,10 +108,7 @@ def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | N
 def project_long_rows(
     S: QuadraticForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
-    """Compute the leading eigenvectors of X'SX by block Krylov iteration, without forming a d x d matrix.
-
-    The rows of X, of shape (n, d), are centered by `mean` unless it is None.
-    """
+    """Compute the leading eigenvectors of X'SX by block Krylov iteration, without forming this d x d matrix."""
 
     def rows(B: np.ndarray) -> np.ndarray:
         Z = np.asarray(X @ B)
@@ -134,10 +126,10 @@ def project_long_rows(
 
 
 def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
-    """Compute the coefficients Gamma of the coordinates Z = K Gamma for a kernel matrix K of shape (n, n)."""
+    """Compute the coefficients Gamma of the coordinates Z = K Gamma for a kernel matrix K [MOPE 46]."""
     # With the eigendecomposition K = V diag(l) V', the solution is Gamma = V (s / l) q, where q contains the
-    # eigenvectors of s V'SV s. The scale is s = l^e, where e is the exponent of the constraint. For the constraint
-    # Gamma'(KK + ridge K)Gamma = I, the scale is s = (l / (l + ridge))^1/2. See [MOPE 46].
+    # eigenvectors of s V'SV s. The scale s is l^e, where e is the exponent of the constraint. With a ridge, the
+    # constraint is Gamma'(KK + ridge K)Gamma = I, and s is (l / (l + ridge))^1/2.
     l, V = scipy.linalg.eigh(K, check_finite=False)
     keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
     l, V = l[keep], V[:, keep]
@@ -149,59 +141,57 @@ def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constrai
 
 
 _SMALL = 6000
-"""Number of samples or features above which a linear projection does not form square matrices of this size."""
+"""Maximum size of dense square matrices in a linear projection."""
 _ALL = 4000
-"""Maximum number of samples for a graph of all pairs of samples."""
+"""Maximum number of samples for a graph of all pairs."""
 
 
 @parametrized
 class MOPE(DecodingProjection):
     r"""Multi-output proximity-based embedding of samples with one or several labels.
 
-    MOPE gives similar coordinates to samples whose labels and features are similar. The proximity of two samples
-    combines the similarity of their labels with a weight computed from their features.
+    Samples with similar labels and features get similar coordinates. The proximity of two samples combines the
+    similarity of their labels with a weight computed from their features.
 
-    A sample is unlabeled if its row of y contains only 0, NaN or -1, or if its class is -1 or NaN. The proximity of an
-    unlabeled sample to all samples is 0. Unlabeled samples affect only the unsupervised term (see `options`), and they
-    are embedded like new samples. With center=True, the supervised term is centered at the mean of the labeled samples.
+    A sample is unlabeled if its row of y contains only 0, only NaN or only -1, or if its class is -1 or NaN. Unlabeled
+    samples affect only the unsupervised term (see `options`), and they are embedded like new samples. With center=True,
+    the supervised term is centered at the mean of the labeled samples.
 
     Parameters
     ----------
     proximity : Proximity or {"classes", "bits", "projection"}, default="classes"
-        Measure of the label proximity G of two samples. "classes" averages the similarities of the classes of the two
-        samples. "bits" compares their label sets. "projection" compares coordinates of the label sets in a smaller
-        space.
+        Label proximity G of two samples. "classes" averages the similarities of their classes. "bits" compares their
+        label sets. "projection" compares coordinates of the label sets in a smaller space.
     combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        Rule that combines the label proximities G and the feature weights W to the proximities Psi.
+        Rule that combines label proximities G and feature weights W to the proximities Psi.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
         Neighbor graph with the feature weights W. The proximity Psi is 0 for samples that are not connected. By
-        default, each sample is connected to its 15 nearest neighbors (adjacency "union"), with Gaussian weights. The
-        default bandwidth is the mean length of the edges. If Psi is computed for all pairs of samples, the bandwidth is
-        the root mean square of all distances.
+        default, the graph connects each sample to its 15 nearest neighbors (adjacency "union") with Gaussian weights.
+        The default bandwidth is the mean length of the edges, or the root mean square distance of all pairs if Psi is
+        computed for all pairs.
     n_components : int, default=2
         Number of coordinates.
     constraint : {"projection", "embedding", "coefficients"}, default="projection"
-        Matrix that is required to be orthonormal. This is the projection P, the embedding Z = X P, or the matrix of
-        kernel coefficients.
+        Matrix that must be orthonormal: the projection P, the embedding Z = X P, or the kernel coefficients.
     ridge : float, default=0.0
-        Regularization strength c in Z'Z + c P'P = I, at least 0, for the constraint "embedding" only. The value depends
+        Regularization strength c in the constraint Z'Z + c P'P = I, at least 0, for "embedding" only. The value depends
         on the units of the features.
     center : bool, default=False
-        Whether to subtract the mean of the features. With a kernel, the mean is subtracted in the feature space of the
-        kernel. Sparse rows stay sparse.
+        Whether to subtract the mean of the features, which is the mean in feature space for a kernel. Sparse rows stay
+        sparse.
     kernel : str or Kernel, default="linear"
         Kernel of the features. "linear" projects the features themselves. Other kernels need an n x n matrix in memory
         unless `n_landmarks` is given.
     n_landmarks : int or None, default=None
-        Number of random training samples whose similarities replace the features. The similarities are values of
-        `kernel`, or distances if `kernel` is "euclidean".
+        Number of random training samples. If given, the similarities to these samples replace the features. They are
+        values of `kernel`, or distances if `kernel` is "euclidean".
     options : MethodOptions or None, default=None
         Unsupervised term A of the objective `mixing` Psi + (1 - `mixing`) A. With unsupervised="olpp", A is minus the
-        Laplacian of a graph of nearest neighbors in the features, 15 of them if `n_neighbors` is "all". With
-        unsupervised="pca", A is the identity. None means mixing=1.0, so the objective has no unsupervised term.
+        Laplacian of a nearest-neighbor graph, with 15 neighbors if `n_neighbors` is "all". With unsupervised="pca", A
+        is the identity. None means mixing=1.0 and "olpp".
     solver : Solver or None, default=None
-        Tolerance and maximum number of steps of the iterative solver, which is used for data with more than 6000
-        samples and more than 6000 features. None means tol=1e-6 and max_iter=300.
+        Iterative solver for data with more than 6000 samples and more than 6000 features. None means tol=1e-6 and
+        max_iter=300.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -219,7 +209,7 @@ class MOPE(DecodingProjection):
     proximity_ : csr_array of shape (n, n)
         Proximity Psi of each pair of connected training samples.
     n_iter_ : int
-        Number of iterations of the iterative solver, or 1 if it was not used.
+        Number of iterations.
 
     Notes
     -----
@@ -227,7 +217,7 @@ class MOPE(DecodingProjection):
 
     .. math:: \max_Z \; \mathrm{tr}(Z' \Psi Z),
 
-    where the matrix Psi contains the proximities of all pairs of samples. The scale of Z is fixed by `constraint`.
+    where the scale of Z is limited by `constraint`.
 
     References
     ----------
@@ -283,9 +273,9 @@ class MOPE(DecodingProjection):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Training samples as a NumPy, SciPy sparse, dask or Zarr array, which is read into memory.
+            Training samples, which are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Label matrix of 0 and 1, or a vector of n classes. Some samples may be unlabeled.
+            Label matrix of 0 and 1, or vector of n classes. Some samples may be unlabeled.
 
         Returns
         -------
@@ -318,7 +308,7 @@ class MOPE(DecodingProjection):
         self._fit_decoder(view, source, data.Y, data.weights.labels)
 
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
-        """Set `proximity_` to the proximities of connected samples, and return the eigenproblem of the embedding."""
+        """Set `proximity_`, and return the eigenproblem of the embedding."""
         measure, given = self._measure(X, Y), self._graph
         wanted = given.n_neighbors
         k = self._fewer("n_neighbors", wanted, X.shape[0] - 1) if isinstance(wanted, int) else None
@@ -357,7 +347,7 @@ class MOPE(DecodingProjection):
         return adjacency(found, given.adjacency)
 
     def _measure(self, X: Any, Y: np.ndarray) -> Any:
-        """Return a function that computes the proximities of the samples that are connected in a given graph."""
+        """Return a function that computes the proximities of connected samples for a given graph."""
         given, proximity, how = self._graph, self._proximity, self._combination
         bandwidth, scales = given.bandwidth, None
         if given.n_neighbors == "all" or given.selection == "proximity":
@@ -377,7 +367,7 @@ class MOPE(DecodingProjection):
         return measure
 
     def _of_all_pairs(self, X: Any, proximity: Proximity) -> tuple[float | Literal["mean"], np.ndarray | None]:
-        """Return a bandwidth and local scales of the feature weights that do not depend on the edges of a graph."""
+        """Return a bandwidth and local scales that do not depend on the edges of the graph."""
         given, similarity = self._graph, proximity.similarity
         weight = given.weight if isinstance(given.weight, str) else "given"
         scaled = proximity.scheme == "projection" and similarity in ("gaussian", "local")

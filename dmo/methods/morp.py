@@ -110,8 +110,7 @@ class RegularizedProjection(IncrementalProjection):
 class MORP(RegularizedProjection):
     r"""Multi-output regularized projection, a supervised form of kernel PCA.
 
-    MORP projects the inputs to a few coordinates that represent the inputs and predict all outputs. The coordinates are
-    functions of the inputs in the space of a kernel, so new samples can be projected.
+    MORP projects the inputs to a few coordinates that represent the inputs and predict all outputs.
 
     Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same
     kernel predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
@@ -119,32 +118,32 @@ class MORP(RegularizedProjection):
     Parameters
     ----------
     kernel : str or Kernel, default="rbf"
-        Kernel of the inputs. With "linear", the rows can be dense or sparse, and no kernel matrix is needed.
+        Kernel of the inputs. With "linear", rows can be dense or sparse.
     mixing : float in [0, 1], default=0.5
-        Weight of the outputs relative to the inputs, called beta in the paper.
+        Weight of the outputs, called beta in the paper.
     ridge : float, default=0.001
-        Regularization strength of the projection functions, at least 0. The value is in the units of the kernel, which
-        is not normalized. A ridge of 0 requires a kernel matrix of full rank, with three exceptions: mixing=0, low-rank
-        kernels, and linear kernels with at most as many features as samples.
+        Regularization strength, at least 0, in the units of the kernel, which is not normalized. A ridge of 0 requires
+        a kernel matrix of full rank. The exceptions are mixing=0, low-rank kernels, and linear kernels with at most as
+        many features as samples.
     n_components : int, default=2
         Number of coordinates.
     form : {"simplified", "regularized", "direct"}, default="simplified"
-        Eigenproblem to solve, where C is the matrix in the Notes. "simplified" computes the eigenvectors of C and then
-        fits them by ridge regression on the inputs. "direct" solves X'CXw = lambda (X'X + ridge I)w. "regularized"
-        solves the regularized problem of the paper, which requires a kernel matrix of full rank.
+        Eigenproblem, with the matrix C of the Notes. "simplified" computes the eigenvectors of C and fits them by ridge
+        regression on the inputs. "direct" solves X'CXw = lambda (X'X + ridge I)w. "regularized" is the regularized
+        problem of the paper, which requires a kernel matrix of full rank. See `dmo.methods.projector`.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Kernel of the outputs. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for
         sequences. With "precomputed", y is the n x n kernel matrix.
     center : bool, default=True
         Whether to center both kernels. New rows are centered with the training means.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="auto"
-        Exact or low-rank kernel. "auto" uses the exact kernel if the kernel matrix and its factor fit in memory, and
-        otherwise the better of the Nystrom and MEKA approximations. For a linear kernel, "auto" solves the exact
-        problem up to 4096 samples or features, and otherwise a problem in a Krylov subspace. The reason is logged.
+        Exact or low-rank kernel. "auto" is exact if the kernel matrix and its factor fit in memory. Otherwise, it
+        selects the better of the Nystrom and MEKA approximations. For a linear kernel, "auto" is exact up to 4096
+        samples or features, and otherwise uses a Krylov subspace. The reason is logged.
     tol : float, default=1e-6
         Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=300
-        Maximum number of block steps of the eigensolver. If the steps do not suffice, a ConvergenceWarning is issued.
+        Maximum number of block steps of the eigensolver, after which a ConvergenceWarning is issued.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -159,12 +158,12 @@ class MORP(RegularizedProjection):
     n_components_ : int
         Number of coordinates.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples. The attribute is missing if the fit does not need these coordinates.
+        Coordinates of the training samples, if the fit computes them.
     decoder_ : ndarray of shape (n_components, L)
-        Coefficients by which `decision_function` predicts outputs from coordinates. They are fitted by least squares,
-        or by linear discriminant analysis if y is a vector of classes.
+        Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
+        discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Intercept of each output in `decision_function`.
+        Intercepts in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 
@@ -215,12 +214,12 @@ class MORP(RegularizedProjection):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Training samples as a NumPy, SciPy sparse, dask or Zarr array whose chunks contain whole rows.
+            Training samples as a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Matrix of labels or numbers, vector of n classes, or the sets or sequences that `label_kernel` compares. In
-            a matrix, entries that are NaN, None or masked are unknown.
+            Matrix of labels or numbers, vector of n classes, or the outputs that `label_kernel` compares. In a matrix,
+            entries that are NaN, None or masked are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            Weight of each training sample. Weights above 0 do not affect the choice of landmarks.
+            Sample weights, which do not affect the choice of landmarks if they are positive.
 
         Returns
         -------
@@ -244,43 +243,43 @@ class MORP(RegularizedProjection):
 class MLSI(RegularizedProjection):
     r"""Multi-label informed latent semantic indexing, a supervised form of latent semantic indexing.
 
-    MLSI projects documents to a few coordinates that represent the words and predict the labels. The coordinates are
-    linear functions of the word features. Features are not centered, so sparse rows stay sparse. Unknown entries of a
-    label matrix are imputed first, by a ridge regression of each label on the documents in which the label is known.
+    MLSI projects documents to a few linear functions of the words that also predict the labels. Features are not
+    centered, so sparse rows stay sparse. Unknown entries of a label matrix are imputed first, by a ridge regression of
+    each label on the documents in which it is known.
 
     Parameters
     ----------
     mixing : float in [0, 1], default=0.5
-        Weight of the labels relative to the words, called beta in the paper.
+        Weight of the labels, called beta in the paper.
     ridge : float, default=0.0
-        Regularization strength, at least 0, which is added to the diagonal of X'X. With 0, the primal problem uses the
-        pseudo-inverse. The dual problem replaces a ridge of 0 by 1e-7 times the mean squared length of the rows,
-        because identical documents make the dual problem singular.
+        Regularization strength, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem
+        replaces 0 by 1e-7 times the mean squared length of the rows, because identical documents make this problem
+        singular.
     n_components : int, default=2
         Number of coordinates.
     form : {"direct", "simplified", "regularized"}, default="direct"
-        Eigenproblem to solve, where C is the matrix in the Notes. "direct" solves X'CXw = lambda (X'X + ridge I)w.
-        "simplified" computes the eigenvectors of C and then fits them by ridge regression on the words. "regularized"
-        solves equation 12 of the paper, which requires linearly independent rows.
+        Eigenproblem, with the matrix C of the Notes. "direct" solves X'CXw = lambda (X'X + ridge I)w. "simplified"
+        computes the eigenvectors of C and fits them by ridge regression on the words. "regularized" is equation 12 of
+        the paper, which requires linearly independent rows.
     scaled : bool, default=True
         Whether to multiply each coordinate by the square root of its eigenvalue, as in MORP. Coordinates with large
-        eigenvalues then have more influence on later models. With False, the coordinates have no such scale; the paper
-        ignores "possible scaling factors" (below equation 7).
+        eigenvalues then have more influence on later models. The paper ignores "possible scaling factors" (below
+        equation 7).
     dual : bool or "auto", default="auto"
-        Whether to solve the dual problem. The dual problem has one coefficient per document (Table 2 of the paper) and
-        factorizes an n x n matrix of 8 n^2 bytes. The primal problem has one coefficient per word (Table 1) and
-        computes a d x d matrix in one pass over the data. "auto" selects the smaller problem.
+        Whether to solve the dual problem. It has one coefficient per document (Table 2 of the paper) and factorizes an
+        n x n matrix of 8 n^2 bytes. The primal problem has one coefficient per word (Table 1) and computes a d x d
+        matrix in one pass over the data. "auto" selects the smaller problem.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Kernel of the labels. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for
         sequences. With "precomputed", y is the n x n kernel matrix.
     approximation : {"auto", "exact", "krylov", "nystrom"}, or Exact, Krylov or Nystrom, default="auto"
-        Approximation for data with many documents and many words. "krylov" restricts the direction w to a Krylov
-        subspace and needs a few passes over the data. "nystrom" restricts w to the span of some landmark documents and
-        needs one pass. "auto" is "exact" up to 4096 documents or words, and otherwise "krylov".
+        Approximation for many documents and words. "krylov" restricts the directions w to a Krylov subspace, with a few
+        passes over the data. "nystrom" restricts w to the span of some landmark documents, with one pass. "auto" is
+        "exact" up to 4096 documents or words, and otherwise "krylov".
     tol : float, default=1e-6
         Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=300
-        Maximum number of block steps of the eigensolver. If the steps do not suffice, a ConvergenceWarning is issued.
+        Maximum number of block steps of the eigensolver, after which a ConvergenceWarning is issued.
     %(decoder)s
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
@@ -292,18 +291,18 @@ class MLSI(RegularizedProjection):
     expansion_ : LinearExpansion
         Fitted function that computes the coordinates of new documents.
     components_ : ndarray of shape (n_components, d)
-        Direction w of each coordinate in the space of words. A fit with landmarks has no such directions.
+        Directions w in the space of words, for fits without landmarks.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     n_components_ : int
         Number of coordinates.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training documents, which only the dual problem computes.
+        Coordinates of the training documents, for the dual problem.
     decoder_ : ndarray of shape (n_components, L)
-        Coefficients by which `decision_function` predicts labels from coordinates. They are fitted by least squares, or
-        by linear discriminant analysis if y is a vector of classes.
+        Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
+        discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Intercept of each label in `decision_function`.
+        Intercepts in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 
@@ -360,12 +359,12 @@ class MLSI(RegularizedProjection):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Training documents as a SciPy sparse, NumPy, dask or Zarr array whose chunks contain whole rows.
+            Training documents as a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Matrix of labels or numbers, vector of n classes, or the sets or sequences that `label_kernel` compares. In
-            a matrix, entries that are NaN, None or masked are unknown.
+            Matrix of labels or numbers, vector of n classes, or the outputs that `label_kernel` compares. In a matrix,
+            entries that are NaN, None or masked are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            Weight of each document. Weights above 0 do not affect the choice of landmarks.
+            Weights of the documents, which do not affect the choice of landmarks if they are positive.
 
         Returns
         -------
