@@ -62,7 +62,7 @@ class DistanceAnnotator(Annotator):
         return None if self.decoder is None else self._neighbor_scores(views, same=True)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        """Compute label scores, which are leave-one-out scores if `same` says that the views are the training samples."""
+        """Compute label scores, or leave-one-out scores if `same` is true and the samples are the training samples."""
         raise NotImplementedError
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
