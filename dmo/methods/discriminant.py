@@ -5,10 +5,12 @@ For multi-label data, each sample is replaced by one duplicate per label, which 
 duplicates. This module computes the product without duplicates. For a duplicate with label l, neighbors inside the
 class are samples with label l, and neighbors outside are samples without label l.
 
-Y is the label matrix (n x c). The vectors m = Y1 and n_c = Y'1 count labels per sample and samples per label, M and Nc
-are their diagonal matrices, and N is the number of duplicates. Lap(W) is the Laplacian of a graph with weights W. The
-problem "A | B" maximizes tr(P'X'AXP) subject to P'X'BXP = I for samples X; "A | I" means P'P = I. References such as
-[MOPE 19] are equations of Mu, Goulermas, Tsujii, Ananiadou 2012.
+The first line of the docstring of a method is its formula, which `TraceEmbedding.methods` returns. The formula "A | B"
+means: maximize tr(P'AP) subject to P'BP = I, where P projects the samples X. Y is the label matrix (n x c). The vectors
+m = Y1 and n_c = Y'1 count labels per sample and samples per label, M and Nc are their diagonal matrices, and N is the
+number of duplicates. Lap(W) is the Laplacian of a graph with weights W. S_b and S_w are the scatters between and within
+classes, and the superscript l denotes the labeled samples. References such as [MOPE 32] are equations of Mu, Goulermas,
+Tsujii, Ananiadou 2012.
 """
 
 from __future__ import annotations
@@ -31,31 +33,29 @@ PAIRS = 10_000_000
 
 
 def scatter_within(samples: TraceSamples) -> QuadraticForm:
-    """Create the form of the scatter within classes, M - Y Nc^-1 Y'."""
+    """Create the matrix of the scatter within classes, M - Y Nc^-1 Y'."""
     return QuadraticForm(samples.n, None, samples.Y, np.diag(-1 / samples.sizes), samples.counts)
 
 
 def scatter_between(samples: TraceSamples) -> QuadraticForm:
-    """Create the form of the scatter between classes, Y Nc^-1 Y' - mm'/N."""
+    """Create the matrix of the scatter between classes, Y Nc^-1 Y' - mm'/N."""
     m = samples.counts
     core = np.diag(np.append(1 / samples.sizes, -1 / m.sum()))
     return QuadraticForm(samples.n, None, np.column_stack([samples.Y, m]), core)
 
 
 def fda(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of Fisher discriminant analysis, with the scatters between and within classes."""
+    """X'(Y Nc^-1 Y' - mm'/N)X | X'(M - Y Nc^-1 Y')X + c I."""
     return TraceProblem(scatter_between(samples), scatter_within(samples), options.ridge)
 
 
 def mmc(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of the maximum margin criterion, the difference of the scatters between and within classes."""
+    """S_b - mu S_w | I."""
     return TraceProblem(scatter_between(samples) - scatter_within(samples).times(options.penalty))
 
 
 def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem Lap(W^b) | Lap(W^w) + c I of local Fisher discriminant analysis."""
-    # For two samples of the same class with affinity A, the weights are W^w = A / n_c and W^b = A (1 / N - 1 / n_c).
-    # For two samples of different classes, W^w is 0 and W^b is 1 / N.
+    """X'Lap(W^b)X | X'Lap(W^w)X + c I, where W^w = A/n_c and W^b = A(1/N - 1/n_c) in a class; W^b = 1/N elsewhere."""
     n, m, total = samples.n, samples.counts, samples.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
     for label, graph in in_class(samples, options.n_neighbors):
@@ -113,9 +113,7 @@ def _centered_gram(X: Any) -> np.ndarray:
 
 
 def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem Lap(W^b) | Lap(W^w) + c I of marginal Fisher analysis."""
-    # W^w connects each sample to its nearest neighbors of the same class. W^b connects, for every class, the closest
-    # pairs of a sample of the class and another sample.
+    """X'Lap(W^b)X | X'Lap(W^w)X + c I, where W^w connects neighbors in a class, and W^b the pairs closest across it."""
     n, m = samples.n, samples.counts
     within = csr_array((n, n))
     for label, graph in in_class(samples, reach(options.n_neighbors, n)):
@@ -139,10 +137,7 @@ def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
 
 
 def dla(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of discriminative locality alignment, -Lap(W) + lambda Lap(R) | I.
-
-    W connects neighbors of the same class, and R connects neighbors outside the class.
-    """
+    """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, where A^w marks neighbors in the class, and A^b outside it."""
     W, R = _attracted(samples, options), repelled(samples, reach(options.n_repelled, samples.n))
     L = laplacian(W) - options.repulsion * laplacian(R)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-L)))
@@ -166,35 +161,32 @@ def repelled(samples: TraceSamples, k: int) -> csr_array:
 
 
 def dne(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of discriminant neighborhood embedding, -Lap(F) | I, which keeps positive eigenvalues.
-
-    F is 1 for neighbors of the same class and -1 for neighbors of different classes.
-    """
+    """-X'Lap(F)X | I for positive eigenvalues, where F is 1 for neighbors of the same class and -1 for others."""
     R = _neighbor_graph(samples, options.n_neighbors, options)
     F = _on_pattern(R, samples, 2.0, 1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
 
 
 def olpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of supervised OLPP with repulsion, which pushes neighbors of different classes apart."""
+    """-X'(Lap(W^s) - beta Lap(W^r))X | I, where W^s = 1/n_c in a class, and W^r connects neighbors across classes."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
 
 
 def sonpp(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem -(I - S)'(I - S) | I, where S reconstructs each sample from other samples of its class."""
+    """-X'(I - S)'(I - S)X | I, where S reconstructs each sample from other samples of its class."""
     return TraceProblem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
 
 
 def donpp(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of `sonpp` with repulsion from the nearest samples outside the class."""
+    """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, with S as in SONPP and A^b as in DLA."""
     R = repelled(samples, reach(options.n_repelled, samples.n))
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
 def onpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of `sonpp` with the repulsion of `olpp_r`."""
+    """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, with S as in SONPP and W^r as in OLPP-R."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
@@ -320,7 +312,7 @@ def duplicated(name: str, samples: TraceSamples, options: Options, weighted: boo
 
 
 def self_(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Combine the problems of LFDA for the labeled samples and of PCA for all samples (SELF)."""
+    """(1 - beta) S_b^l + beta X'HX | (1 - beta) S_w^l + beta I, with the scatters of LFDA and beta = 1 - mixing."""
     (known, index), n, share = samples.labeled(), samples.n, options.mixing
     local = lfda(known, options).each(lambda form: form.spread(index, n))
     A = local.A.times(share) + QuadraticForm(n, identity=1 - share).centered()
@@ -329,14 +321,14 @@ def self_(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def ssfda(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of semi-supervised Fisher discriminant analysis, which adds a smoothness term to `fda`."""
+    """S_b^l | S_w^l + b1 X'Lap(W)X + b2 I."""
     (known, index), n = samples.labeled(), samples.n
     B = scatter_within(known).spread(index, n) + smooth(samples.rows, options).times(options.smoothness)
     return TraceProblem(scatter_between(known).spread(index, n), B, options.ridge)
 
 
 def ssmmc(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Create the problem of the semi-supervised maximum margin criterion, which adds a smoothness term to `mmc`."""
+    """S_b^l - b1 S_w^l - b2 X'Lap(W)X | I."""
     (known, index), n = samples.labeled(), samples.n
     gain = scatter_between(known) - scatter_within(known).times(options.penalty)
     return TraceProblem(gain.spread(index, n) - smooth(samples.rows, options).times(options.smoothness))
