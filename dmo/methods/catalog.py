@@ -79,7 +79,7 @@ def _global(
 
 
 def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
-    """beta A_sup + (1 - beta) A_un | the same sum of both constraints, the constraint of A_sup, or I; beta = mixing."""
+    """Sum beta A_sup + (1 - beta) A_un | the same sum of constraints, the constraint of A_sup, or I; beta = mixing."""
     known, index = samples.labeled()
     supervised = _part(options.supervised, known, options).each(lambda form: form.spread(index, samples.n))
     constraint: MixedConstraint = "first" if options.constraint == "supervised" else options.constraint

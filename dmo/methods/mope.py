@@ -63,12 +63,12 @@ def semi_supervised(
     mixing: float,
     method: Literal["pca", "olpp"],
 ) -> TraceProblem:
-    """Combine the proximities of labeled samples with an unsupervised term for all samples [MOPE 44, 45].
+    """Combine the proximities of labeled samples with an unsupervised term A for all samples [MOPE 44, 45].
 
-    The objective is mixing * psi + (1 - mixing) * A. The matrix A is the identity for "pca", and minus the Laplacian of
-    the graph weights W for "olpp".
+    The objective is mixing * psi + (1 - mixing) * A.
     """
-    # The constraint "embedding" combines Z'Z of the labeled samples and Z'Z of all samples with the same weights.
+    # For "pca", A is the identity. For "olpp", A is minus the Laplacian of the graph with weights W. The constraint
+    # "embedding" combines Z'Z of the labeled samples and Z'Z of all samples with the same weights.
     if method not in ("pca", "olpp"):
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, index = len(labeled), np.flatnonzero(labeled)
