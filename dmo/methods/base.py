@@ -234,17 +234,17 @@ class SweepResult:
 
     @property
     def best_params_(self) -> dict[str, Any]:
-        """Parameters of the best candidate, under the name in scikit-learn."""
+        """Alias of `best_params` for compatibility with scikit-learn."""
         return self.best_params
 
     @property
     def best_score_(self) -> float:
-        """Mean score of the best candidate, under the name in scikit-learn."""
+        """Alias of `best_score` for compatibility with scikit-learn."""
         return self.best_score
 
     @property
     def best_estimator_(self) -> Any:
-        """Estimator with the best parameters, under the name in scikit-learn."""
+        """Alias of `best_estimator` for compatibility with scikit-learn."""
         return self.best_estimator
 
     @property

@@ -54,7 +54,7 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is None:
             return LeftOut()
-        # If column scales were learned from all samples, leave-one-out scores depend on the omitted sample as well.
+        # Use cross-validation if column scales were learned, because they also depend on the omitted sample.
         return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
@@ -62,7 +62,7 @@ class DistanceAnnotator(Annotator):
         return None if self.decoder is None else self._neighbor_scores(views, same=True)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        """Compute label scores, or leave-one-out scores if `same` is true and the samples are the training samples."""
+        """Compute label scores; `same` marks training samples, which must not be their own neighbors."""
         raise NotImplementedError
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ _QUERIES = 512  # Number of samples per block, which limits the memory for label
 
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
-    """Score the labels Y of the nearest training samples, whose indices `nearest` contains for each sample."""
+    """Compute label scores from the labels Y of training samples and the indices `nearest` of the nearest ones."""
     # The labels of the nearest sample have the highest scores, by their frequency. The labels of the other neighbors
     # follow. They are scored by their frequency among these neighbors times their co-occurrence with labels of the
     # nearest sample. See section 3 of Makadia, Pavlovic, Kumar 2008.
@@ -120,7 +120,7 @@ class JEC(DistanceAnnotator):
     n_neighbors : int, default=5
         Number of nearest training samples.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Rule that turns scores into predicted labels, learned from leave-one-out scores of the training samples.
+        Rule that turns scores into predicted labels, learned from held-out scores of the training samples.
     %(random_state)s
     %(prepare)s
 

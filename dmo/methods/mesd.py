@@ -64,8 +64,8 @@ class MESD(DecodingProjection):
     kernel : str or Kernel, default="linear"
         Kernel of the features. "linear" projects the features themselves.
     n_landmarks : int or None, default=None
-        Number of random training samples. If given, the similarities to these samples replace the features. They are
-        values of `kernel`, or distances if `kernel` is "euclidean".
+        Number of random training samples whose similarities replace the features. The similarities are values of
+        `kernel`, or distances if `kernel` is "euclidean". None means that no landmarks are used.
     variance : float in (0, 1] or None, default=None
         Fraction of the variance of the features that a PCA before the embedding keeps. None means no PCA.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, Meka or BestLowRank, default="exact"

@@ -163,7 +163,7 @@ class MOPE(DecodingProjection):
         Label proximity G of two samples. "classes" averages the similarities of their classes. "bits" compares their
         label sets. "projection" compares coordinates of the label sets in a smaller space.
     combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        Rule that combines label proximities G and feature weights W to the proximities Psi.
+        Rule that combines the label proximities G and the feature weights W into the proximities Psi.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
         Neighbor graph with the feature weights W. The proximity Psi is 0 for samples that are not connected. By
         default, the graph connects each sample to its 15 nearest neighbors (adjacency "union") with Gaussian weights.
@@ -183,8 +183,8 @@ class MOPE(DecodingProjection):
         Kernel of the features. "linear" projects the features themselves. Other kernels need an n x n matrix in memory
         unless `n_landmarks` is given.
     n_landmarks : int or None, default=None
-        Number of random training samples. If given, the similarities to these samples replace the features. They are
-        values of `kernel`, or distances if `kernel` is "euclidean".
+        Number of random training samples whose similarities replace the features. The similarities are values of
+        `kernel`, or distances if `kernel` is "euclidean". None means that no landmarks are used.
     options : MethodOptions or None, default=None
         Unsupervised term A of the objective `mixing` Psi + (1 - `mixing`) A. With unsupervised="olpp", A is minus the
         Laplacian of a nearest-neighbor graph, with 15 neighbors if `n_neighbors` is "all". With unsupervised="pca", A

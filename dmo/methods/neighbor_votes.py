@@ -89,7 +89,7 @@ def _block_votes(
     weight = sharpness * (queries[where] @ voters.T)
     if distances is not None:
         weight -= visual * distances(where)
-    weight -= weight.max(axis=1, keepdims=True)  # Prevent underflow of the sums by a largest weight of 1.
+    weight -= weight.max(axis=1, keepdims=True)  # The largest weight becomes 1, so the sums do not underflow.
     np.exp(weight, out=weight)
     return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True))
 
@@ -122,8 +122,8 @@ class NeighborVotes(OnBase):
     Parameters
     ----------
     base : estimator with a `decoder` parameter, str or None, default=None
-        Base model, or the path of a saved model, whose parameters are used to fit a copy. By default, the base model is
-        `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, without view weights if there is one view. If the
+        Base model or the path of a saved model. `fit` fits a copy with the same parameters. By default, the base model
+        is `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, without view weights if there is one view. If the
         kernel matrix does not fit in memory, the default is `MultiViewRidge()`, and votes ignore the features. A saved
         `NeighborVotes` contains its base model.
     sharpness : float, default=30.0

@@ -323,7 +323,7 @@ class LabelPropagation(Annotator):
         return LeftOut("known", found, [scores[found]])
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
-        """Return the edge weights, and the weights with which each sample would average scores as a new sample."""
+        """Return the edge weights of the graph, and the neighbor weights that score each sample like a new sample."""
         X, given = self.rows_, self._graph
         k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
         found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
