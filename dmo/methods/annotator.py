@@ -100,7 +100,7 @@ class Decision:
 
     # Array of shape (m, L) with the label scores, or with the predicted regression targets.
     scores: np.ndarray
-    # Boolean array of shape (m, L) that marks the predicted labels. It is None for regression.
+    # Boolean array of shape (m, L) that marks the predicted labels, or None for regression.
     sets: np.ndarray | None = None
     model: Annotator | None = None
     # Score matrices from which the probabilities are computed.
@@ -454,8 +454,8 @@ class Annotator(Estimator):
             if its probability exceeds a threshold learned from held-out scores of training samples. If the fit learned
             no thresholds, every sample gets the mean number of labels per training sample.
         as_names : bool, default=False
-            Whether to return label names instead of a 0/1 matrix. For classes and a decoder with a guarantee such as
-            "recall>=0.9", these are the names in the prediction set of each sample.
+            Whether to return label names instead of a 0/1 matrix. For a vector of classes and a decoder with a
+            guarantee such as "recall>=0.9", the names are the prediction set of each sample.
 
         Returns
         -------
@@ -619,7 +619,7 @@ class Annotator(Estimator):
 
     @property
     def n_seen_labels_(self) -> int:
-        """Number of labels that at least one training sample has. Other labels are never predicted."""
+        """Number of labels with at least one training sample. Labels without training samples are never predicted."""
         return int(self.rule_.seen.sum())
 
     @available_if(_has_outputs)
@@ -704,7 +704,7 @@ class OnBase(Annotator):
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
         held = self.base.get_params().values() if isinstance(self.base, BaseEstimator) else [self.base]
         if any(isinstance(value, SavedLocation) for value in held):
-            self.base = clone(self.base_)  # The model contains its base estimator, so the path is not needed.
+            self.base = clone(self.base_)  # A saved model contains its base estimator and does not need the path.
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
         return prepare_views(self.base_, views, reset=False)

@@ -64,8 +64,8 @@ class Estimator(Named, Persistent, Parametrized):
     _search: ClassVar[Literal["grid", "kernels", "machines"]] = "grid"
     """Default search of `tune`.
 
-    "grid" searches the grid of the class. "kernels" searches kernels and ridges in rounds. "machines" searches by ridge
-    regression first, and then selects the parameter C of support vector machines."""
+    "grid" evaluates the default grid of the class. "kernels" selects kernels and ridges in rounds. "machines" selects
+    the kernel of a support vector machine by ridge regression, and then its parameter C."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Read the data, fit the model, and learn how to turn scores into decisions."""
@@ -158,7 +158,7 @@ class Estimator(Named, Persistent, Parametrized):
 
     @property
     def _swept_together(self) -> tuple[str, ...]:
-        """Names of parameters whose values share work in a grid search, so they are evaluated together on each fold."""
+        """Names of parameters whose candidate values are evaluated together on each fold, because fits share work."""
         return ()
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:

@@ -269,7 +269,7 @@ def _neighbor_graph(samples: TraceSamples, k: int | None, options: Options) -> c
 
 def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: float) -> csr_array:
     """Multiply the entries of R by the entries of same * YY' - all_pairs * mm'."""
-    # With both factors -1, only pairs of samples of different classes keep nonzero entries.
+    # If `same` and `all_pairs` are -1, only pairs of samples of different classes keep nonzero entries.
     R = csr_array(R)
     left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
     values, m = np.empty(R.nnz), samples.counts

@@ -7,8 +7,8 @@ dropped with probability p. FastTag minimizes
 
 over B and the coefficients W, where E is the expectation over dropped labels. With S = Y'Y, the moments are
 P = E[Y~'Y] = (1 - p) S and Q = E[Y~'Y~] = (1 - p)^2 S + p (1 - p) diag(S). The optimal W is the ridge regression of Y B
-on X. If H is the smoother matrix of this regression, the first two terms are tr B' Y'(I - H) Y B. Therefore B has the
-closed form
+on X. If H is the smoother matrix of this regression, the first two terms sum to tr B' Y'(I - H) Y B. Therefore B has
+the closed form
 
     B = gamma [Y'(I - H) Y + gamma Q]^-1 P,
 
@@ -72,8 +72,8 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
 class FastTag(OnBase):
     """Ridge regression on enriched labels (FastTag), for training data with missing labels.
 
-    Image annotations are often incomplete: a label that applies to a sample may be 0. FastTag learns an L x L matrix
-    that restores randomly dropped labels, together with a ridge regression that predicts the enriched labels.
+    Image annotations are often incomplete: a label can be 0 although it applies to the image. FastTag learns an L x L
+    matrix that restores randomly dropped labels, together with a ridge regression that predicts the enriched labels.
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ def filled_labels(
     weights: SampleWeights,
 ) -> Any:
     """Impute the entries of a label matrix that are not marked in `known`, by ridge regression on the views."""
-    # The ridge of a view is the mean diagonal of its centered kernel matrix. On yeast and on simulated ratings, smaller
-    # ridges down to a hundredth of this value were worse.
+    # The ridge of a view is the mean diagonal of its centered kernel matrix. On yeast and on simulated ratings, this
+    # ridge was better than smaller ridges, down to a hundredth of the mean diagonal.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
     if not is_product(model.kernel):  # A product kernel has diagonal 1, so the ridge of 1 is kept.
         kernels = per_view("kernel", model.kernel, list(views))
@@ -115,9 +115,9 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
         New samples whose missing rows are imputed by regressions fitted on X. A view that contains none of the new
         samples can be None or left out. By default, the missing rows of X are imputed.
     estimator : MultiViewRidge or None, default=None
-        Regression. By default, it has Gaussian kernels and a ridge of 0.03, 0.1, 0.3 or 1. This ridge is selected for
-        each view on a validation set of a quarter of the samples, if there are at least 8 samples. For fewer samples,
-        the default ridge of `MultiViewRidge` is used.
+        Regression that predicts the missing rows. By default, this is a regression with Gaussian kernels. Its ridge is
+        selected from 0.03, 0.1, 0.3 and 1 for each view, on a validation set of a quarter of the samples. With fewer
+        than 8 samples, the default ridge of `MultiViewRidge` is used.
 
     Returns
     -------

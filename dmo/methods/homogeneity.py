@@ -271,7 +271,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda found: dict.fromkeys(maps, found.total),
             )
             return FactorGroups.of_pass(replace(done, maps=maps), self.center)
-        # Keep the factor rows in memory, because the moments would be larger.
+        # Keep the features of the low-rank kernels in memory, because their moments would be larger.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))

@@ -197,7 +197,7 @@ class HomogeneityMap:
     def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
         if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
             return smoother(B)
-        # Multiply in the client process, because the factor is there or contains only some of the samples.
+        # Multiply in the client process, because the matrix factor is stored there or contains only some of the samples.
         return B.home.send(smoother(np.asarray(B)))
 
     def home(self, size: int) -> Home | None:
@@ -236,9 +236,9 @@ def krylov(
     max_steps: int = 30,
     random_state: int | None = None,
 ) -> Eigenpairs:
-    """Compute the k leading eigenvectors by block Krylov iteration, started from labels of shape (n, L) if given.
+    """Compute the k leading eigenvectors by block Krylov iteration, which starts from the labels if there are labels.
 
-    If there are fewer than k independent label vectors, random vectors are added.
+    If the labels have fewer than k independent columns, random vectors are added.
     """
     # For a small weight of the views, the eigenvectors are close to the span of the labels, and two steps are mostly
     # enough. After a random start, convergence would be slow, because the eigenvalues are clustered just below 1.
@@ -259,7 +259,7 @@ def krylov(
 
 
 def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs]) -> Eigenpairs:
-    """Run an eigensolver in the client process, or on workers if these store the kernel matrices."""
+    """Run an eigensolver in the client process, or on the workers that store the kernel matrices."""
     if not isinstance(apply, HomogeneityMap):
         return search(np.asarray)
     if apply.direct:

@@ -91,8 +91,8 @@ class Incremental(Estimator):
         """Update the model with additional samples.
 
         The first call fits the feature maps of the kernels, so its samples should represent all data. Each later call
-        reads only its own samples and then fits the model again. The result is the same as one fit of all samples with
-        these feature maps.
+        reads only its own samples and then fits the model again. The model is the same as after a single fit of all
+        samples with these feature maps.
 
         Parameters
         ----------

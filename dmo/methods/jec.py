@@ -62,7 +62,7 @@ class DistanceAnnotator(Annotator):
         return None if self.decoder is None else self._neighbor_scores(views, same=True)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        """Compute label scores; `same` marks training samples, which must not be their own neighbors."""
+        """Compute label scores; if `same` is true, score the training samples without themselves as neighbors."""
         raise NotImplementedError
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -194,7 +194,7 @@ def landmark_ridge(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve a ridge regression on kernel values at r landmarks, which is equivalent to one on Nystrom features.
 
-    The right-hand sides of shape (r + 1, k) yield coefficients of shape (r, k) and k intercepts.
+    For k right-hand sides of length r + 1, return coefficients of shape (r, k) and k intercepts.
     """
     k, precondition = right.shape[1], factors.preconditioner(n, center)
 
@@ -267,7 +267,7 @@ _TOL = {"float32": 1e-4, "float64": 1e-10}
 """Tolerance for relative residuals, by the precision of the kernel values."""
 _WELL = 1e-3
 """Tolerance for relative residuals if W is well-conditioned. It changes test errors only in the fifth digit."""
-_ROWS = 256  # Number of rows of an r x r matrix per block.
+_ROWS = 256  # Number of rows per block when an r x r matrix is updated in place.
 _DIGITS = 100  # Safety factor on the floating-point error of a Gram matrix.
 log = logging.getLogger("dmo")
 
@@ -363,7 +363,7 @@ class _Values:
 
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Compute C'C of centered rows, the column sums of C, and the right-hand sides of the labels."""
-        # One pass over the data computes all of them, unless there are more labels than landmarks.
+        # Compute these matrices in one pass over the data, unless there are more labels than landmarks.
         together = Y.shape[1] <= len(self.shift)
         # Convert the labels to the precision of the kernel values. Otherwise, all products would use float64.
         beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)

@@ -1,7 +1,7 @@
 """Lazy predictions for dask arrays, and labeled predictions for xarray objects.
 
-For dask arrays, predictions are computed only when the result is computed. The result has the same chunks of rows as
-the input. The fitted model is a single node of the task graph instead of a part of every task.
+Predictions for dask arrays are lazy, and they have the same chunks of rows as the input. The fitted model is a single
+node of the task graph instead of a part of every task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dmo.inputs import as_views, check_view_names, given_views, row_labels
 if TYPE_CHECKING:
     import dask.array as da
 _ROW, _COLUMN = 0, 1
-"""Indices of the dimensions of the result in `dask.array.blockwise`. The columns of the views have other indices."""
+"""Indices of the dimensions of the result in the call of `dask.array.blockwise`."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 

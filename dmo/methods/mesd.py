@@ -49,7 +49,7 @@ class MESD(DecodingProjection):
         `TraceEmbedding.methods`.
     weighted : bool, default=False
         Whether to divide each entry of the n x n matrices of the method by the numbers of labels of both samples.
-        Otherwise, samples with many labels have a larger weight.
+        Without this division, samples with many labels have a larger weight.
     n_components : int, default=2
         Number of coordinates, which "fda" limits to the number of classes minus 1.
     ridge : float or None, default=None

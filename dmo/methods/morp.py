@@ -128,9 +128,9 @@ class MORP(RegularizedProjection):
     n_components : int, default=2
         Number of coordinates.
     form : {"simplified", "regularized", "direct"}, default="simplified"
-        Eigenproblem, with the matrix C of the Notes. "simplified" computes the eigenvectors of C and fits them by ridge
-        regression on the inputs. "direct" solves X'CXw = lambda (X'X + ridge I)w. "regularized" is the regularized
-        problem of the paper, which requires a kernel matrix of full rank. See `dmo.methods.projector`.
+        Eigenproblem to solve, where the Notes define the matrix C. "simplified" computes the eigenvectors of C and fits
+        them by ridge regression on the inputs. "direct" solves X'CXw = lambda (X'X + ridge I)w. "regularized" is the
+        regularized problem of the paper, which requires a kernel matrix of full rank.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Kernel of the outputs. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for
         sequences. With "precomputed", y is the n x n kernel matrix.
@@ -163,7 +163,7 @@ class MORP(RegularizedProjection):
         Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
         discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Intercepts in `decision_function`.
+        Intercept of each label or output in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 
@@ -243,9 +243,9 @@ class MORP(RegularizedProjection):
 class MLSI(RegularizedProjection):
     r"""Multi-label informed latent semantic indexing, a supervised form of latent semantic indexing.
 
-    MLSI projects documents to a few linear functions of the words that also predict the labels. Features are not
-    centered, so sparse rows stay sparse. Unknown entries of a label matrix are imputed first, by a ridge regression of
-    each label on the documents in which it is known.
+    The coordinates of a document are a few linear functions of its words, which also predict its labels. Features are
+    not centered, so sparse rows stay sparse. Unknown entries of a label matrix are imputed first, by a ridge regression
+    of each label on the documents in which it is known.
 
     Parameters
     ----------
@@ -258,9 +258,9 @@ class MLSI(RegularizedProjection):
     n_components : int, default=2
         Number of coordinates.
     form : {"direct", "simplified", "regularized"}, default="direct"
-        Eigenproblem, with the matrix C of the Notes. "direct" solves X'CXw = lambda (X'X + ridge I)w. "simplified"
-        computes the eigenvectors of C and fits them by ridge regression on the words. "regularized" is equation 12 of
-        the paper, which requires linearly independent rows.
+        Eigenproblem to solve, where the Notes define the matrix C. "direct" solves X'CXw = lambda (X'X + ridge I)w.
+        "simplified" computes the eigenvectors of C and fits them by ridge regression on the words. "regularized" is
+        equation 12 of the paper, which requires linearly independent rows.
     scaled : bool, default=True
         Whether to multiply each coordinate by the square root of its eigenvalue, as in MORP. Coordinates with large
         eigenvalues then have more influence on later models. The paper ignores "possible scaling factors" (below
@@ -291,7 +291,7 @@ class MLSI(RegularizedProjection):
     expansion_ : LinearExpansion
         Fitted function that computes the coordinates of new documents.
     components_ : ndarray of shape (n_components, d)
-        Directions w in the space of words, for fits without landmarks.
+        Coefficients of the words in each coordinate, for fits without landmarks.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     n_components_ : int
@@ -302,7 +302,7 @@ class MLSI(RegularizedProjection):
         Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
         discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Intercepts in `decision_function`.
+        Intercept of each label or output in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 

@@ -51,7 +51,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
     embedding_ : ndarray of shape (n, n_components)
         Orthonormal coordinates of the training samples, which only fits with exact kernels store.
     eigenvalues_ : ndarray of shape (n_components,)
-        Eigenvalues in descending order. They measure the agreement of the views, from 0 (none) to 1.
+        Eigenvalues in descending order, which measure the agreement of the views from 0 (none) to 1.
     objective_ : float
         Sum of the eigenvalues, which the method maximizes.
     objective_history_ : list of float

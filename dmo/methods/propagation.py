@@ -61,7 +61,7 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True)
 class Propagated:
-    """Label scores of shape (n, L), the weight lam2 (`correlation`), and the steps and residual of the solver."""
+    """Label scores of all samples, with the weight of the class similarities and the residual of the solver."""
 
     scores: np.ndarray
     correlation: float
@@ -135,10 +135,10 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
 
 def _bounded(method: str, A: csr_array, largest: float, correlation: float | None) -> float:
     """Return the weight lam2 of the class similarities, and check that the objective is bounded."""
-    # The weight must be below the smallest eigenvalue of A divided by the largest eigenvalue of Sigma.
+    # The objective is bounded if lam2 is below the smallest eigenvalue of A divided by the largest eigenvalue of Sigma.
     if correlation == 0:
         return correlation
-    # For "ml-lgc", A is I + lam1 Ln. Its smallest eigenvalue is 1, because the smallest eigenvalue of Ln is 0.
+    # For "ml-lgc", the smallest eigenvalue of A = I + lam1 Ln is 1, because the smallest eigenvalue of Ln is 0.
     smallest = 1.0 if method == "ml-lgc" else _smallest(A)
     bound = smallest / largest
     if correlation is None:
