@@ -185,7 +185,7 @@ class Annotator(Estimator):
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether subsets of the samples can be fitted, which is impossible for a given graph or kernel matrix."""
+        """Whether subsets of the samples can be fitted, unlike with a graph or kernel matrix of all samples."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))

@@ -87,7 +87,7 @@ def _local_affinity(graph: csr_array, X: Any) -> csr_array:
 
 
 def _dense_affinity(X: Any) -> csr_array:
-    """Compute local affinities for all pairs of a class by one matrix product."""
+    """Compute local affinities by one matrix product."""
     G = _centered_gram(X)
     h, size = G.diagonal(), len(G)
     squared = h + h[:, None] - 2 * G

@@ -87,8 +87,8 @@ class FastTag(OnBase):
     rounds : int, default=1
         Number of times that labels are enriched. Each round enriches the labels of the previous round.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Decoder that is learned from out-of-fold scores of the training samples. These scores need four additional fits,
-        because the enrichment matrix depends on the labels of all samples.
+        Decoder that is learned from out-of-fold scores of the training samples. These scores need four to ten
+        additional fits, because the enrichment matrix depends on the labels of all samples.
 
     Attributes
     ----------
@@ -133,8 +133,8 @@ class FastTag(OnBase):
         %(X)s
         y : array-like of shape (n, L) or (n,)
             Label matrix of 0 and 1, vector of n classes, or n lists of labels. Entries of a matrix that are NaN, None
-            or masked are unknown. They are imputed by a ridge regression of each label on the samples in which it is
-            known.
+            or masked are unknown. Unknown entries are imputed by a ridge regression of each label on the samples in
+            which it is known.
         sample_weight : array-like of shape (n,) or None, default=None
             Sample weights.
 

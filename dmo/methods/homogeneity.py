@@ -195,7 +195,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return Problem(views, labels, groups.label_rows, classes=groups.class_directions)
 
     def _all_ridges(self, views: list[str]) -> dict[str, float]:
-        """Return the ridges of the views and labels."""
         return self._ridges(views)
 
     def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
@@ -245,7 +244,6 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return found
 
     def _functions(self, problem: Problem, found: Solution) -> dict[str, Expansion]:
-        """Create the functions that map new rows of each view to coordinates."""
         parts = [view.expansions(found.coefficients[name]) for name, view in problem.views.items()]
         return {name: part for expansions in parts for name, part in expansions.items()}
 
@@ -319,7 +317,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     @property
     def is_exact(self) -> bool:
-        """Whether the estimator uses exact kernels. With approximation="auto", this is known after `fit`."""
+        """Whether the estimator uses exact kernels, which `fit` decides if approximation="auto"."""
         return is_exact(decided(self))
 
     @property
@@ -533,7 +531,6 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return np.asarray(sum(parts)) / count[:, None]
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
-        """Validate the table of categories."""
         view, columns = _one_view(X)
         try:
             columns = validate_data(

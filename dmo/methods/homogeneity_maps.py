@@ -285,9 +285,8 @@ def alternating_least_squares(
     # The algorithm of the paper replaces X by an orthonormal basis of M X (orthogonal iteration). If the eigenvalues
     # are clustered, the objective tr(X'M X) stops changing long before X is an eigenspace, so convergence is checked by
     # the residual. An accelerated step uses the k best Ritz vectors in the span of X, its residual and the previous X,
-    # as in LOBPCG [Knyazev 2001]. This span contains the step of the paper, so the objective never decreases. The
-    # products of M with X and the previous X are combinations of known products. See section 3 of Xiong, Szedmak,
-    # Piater 2014.
+    # as in LOBPCG [Knyazev 2001]. The span contains M X, so the objective never decreases. The products of M with X and
+    # the previous X are combinations of known products. See section 3 of Xiong, Szedmak, Piater 2014.
     noise = np.random.default_rng(random_state).standard_normal((n, k))
     # Keep X and the objectives of the last complete step, from which the iteration resumes if workers are lost.
     kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []

@@ -54,7 +54,7 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is None:
             return LeftOut()
-        # Use cross-validation if column scales were learned, because they also depend on the omitted sample.
+        # Use cross-validation if column scales were learned, because these scales depend on the omitted sample.
         return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:

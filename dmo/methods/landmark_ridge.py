@@ -17,7 +17,7 @@ The algorithm differs from the paper (Falkon) in four points:
 
 1. A single r x r matrix stores T on and above its diagonal and A below. It uses single precision if the pivots of W
    allow it. The true residual is computed in float64 after the iteration, which resumes if the residual is too large.
-   For many labels, this residual is computed only for a few random combinations of labels to save products.
+   For many labels, the true residual is computed only for a few random combinations of labels to save products.
 2. In double precision, W is factorized with pivoting, and linearly dependent landmarks are dropped. The paper adds a
    constant to the diagonal instead.
 3. The intercept is an additional unknown, so the kernel values need not be centered.
@@ -49,7 +49,7 @@ from dmo.memory import part_of_free
 from dmo.threads import single_blas
 
 _RESTARTS = 4
-_MIRROR = 256  # Number of rows and columns per block when a triangle is mirrored.
+_MIRROR = 256  # Number of rows per block.
 _PROBES = 4  # Number of random combinations of labels for which the true residual is computed.
 _NEAR = 0.1  # Relative residual above which a solution with `RowFactors` is rejected.
 _PER_LABEL = 24  # Number of landmarks per label up to which a Gram matrix costs less than about ten iterations.
@@ -266,8 +266,8 @@ def _coefficients(
 _TOL = {"float32": 1e-4, "float64": 1e-10}
 """Tolerance for relative residuals, by the precision of the kernel values."""
 _WELL = 1e-3
-"""Tolerance for relative residuals if W is well-conditioned. It changes test errors only in the fifth digit."""
-_ROWS = 256  # Number of rows per block when an r x r matrix is updated in place.
+"""Tolerance for relative residuals if W is well-conditioned, which changes test errors only in the fifth digit."""
+_ROWS = 256  # Number of rows per block.
 _DIGITS = 100  # Safety factor on the floating-point error of a Gram matrix.
 log = logging.getLogger("dmo")
 
@@ -277,7 +277,7 @@ def landmark_regression(
 ) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
     """Fit a ridge regression of labels on kernel values at landmarks, by normal equations or conjugate gradients.
 
-    Return the feature map, the coefficients and the intercepts. With `choose`, Nystrom features can be used as well.
+    Return the feature map, the coefficients and the intercepts. If `choose` is true, Nystrom features are an alternative.
     """
     own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]

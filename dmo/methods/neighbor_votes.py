@@ -7,7 +7,7 @@ u_il = sum_j w_ij y_jl / sum_j w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_
 where y_jl is label l of training sample j, p_i contains the predicted label probabilities of sample i, and S_ij is the
 distance of the features. The inner product e_i'e_j is the Bhattacharyya coefficient of two predictions. Samples have a
 large coefficient if the model predicts the same combination of labels. Separate regressions of the labels do not use
-such combinations.
+combinations of labels.
 """
 
 from __future__ import annotations

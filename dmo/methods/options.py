@@ -46,9 +46,7 @@ Decoder = str | Calibration | PlugIn | PooledCalibration | Scores | None
 Engine = Literal["auto", "exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
 """Type of `approximation`, which selects exact or low-rank kernels. "auto" selects by the size of the problem."""
 GivenEngine = Literal["exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
-"""Type of `approximation` in estimators that do not support "auto"."""
 LinearEngine = Literal["auto", "exact", "krylov", "nystrom"] | Exact | Krylov | Nystrom
-"""Type of `approximation` in estimators that can also solve linear problems in a Krylov subspace."""
 AnyEngine = (
     Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
 )
@@ -64,8 +62,8 @@ PAIRS_TOO = Need(
 class Graph(ParameterObject):
     """Graph of nearest neighbors, with the weights of its edges.
 
-    Instead of a `Graph`, estimators also accept a value of `weight` (a name or a matrix) or of `n_neighbors` (an
-    integer). Options that are None have the default of the estimator, which its docstring describes.
+    Estimators also accept a value of `weight` (a name or a matrix) or of `n_neighbors` (an integer) instead of a
+    `Graph`. The docstring of each estimator describes its defaults for options that are None.
 
     Parameters
     ----------
@@ -126,7 +124,6 @@ class Graph(ParameterObject):
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """Convert the value of a parameter to a graph. An integer is the number of neighbors."""
         return cls(value) if isinstance(value, int) else super()._of(value)
 
 
@@ -147,8 +144,8 @@ GAUSSIAN: Mapping[str, Any] = {
 class Solver(ParameterObject):
     """Iterative eigensolver, with its tolerance and maximum number of steps.
 
-    Instead of a `Solver`, estimators also accept a value of `method`. Options that are None have the default of the
-    estimator, which its docstring describes.
+    Estimators also accept a value of `method` instead of a `Solver`. The docstring of each estimator describes its
+    defaults for options that are None.
 
     Parameters
     ----------
@@ -187,7 +184,7 @@ class Solver(ParameterObject):
 class Combine(ParameterObject):
     """Combination of the label proximity g and the feature weight w of each pair of samples in `MOPE`.
 
-    Instead of a `Combine` object, `MOPE` also accepts a value of `how`.
+    `MOPE` also accepts a value of `how` instead of a `Combine` object.
 
     Parameters
     ----------
@@ -236,8 +233,8 @@ class Combine(ParameterObject):
 class MethodOptions(ParameterObject):
     """Options of individual methods of `TraceEmbedding`, `MESD` and `MOPE`.
 
-    An option that the chosen method does not use raises an error. Instead of a `MethodOptions` object, estimators also
-    accept a value of `mixing`.
+    An option that the chosen method does not use raises an error. Estimators also accept a value of `mixing` instead of
+    a `MethodOptions` object.
 
     Parameters
     ----------
@@ -325,8 +322,8 @@ _PARAGRAPHS = {
     -1 and NaN, and otherwise "labels".""",
     "decoder": """decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
     Decoder that ranks labels. It is learned from out-of-fold scores of the training samples, which need four additional
-    fits. With None, labels are ranked by score, as described in `Scores`. Learning label sets from scores needs one
-    additional fit on at most 2000 samples, or four to ten fits on different folds for up to 1000 samples.""",
+    fits, or up to ten for at most 200 samples. With None, labels are ranked by score, as described in `Scores`. Learning
+    label sets needs as many fits for up to 1000 samples, and one fit on at most 2000 samples for more data.""",
     "class_weight": """class_weight : {"balanced"}, dict of class to float, or None, default=None
     Factors on the weights of the samples of each class, for a vector of classes. "balanced" uses factors that are
     inversely proportional to the class frequencies. Scales and decoders are learned without class weights.""",

@@ -189,8 +189,7 @@ class LabelPropagation(Annotator):
         weights below a bound that the error message reports. By default, the weight is half of this bound for these two
         methods, and 0.1 for the other methods.
     class_similarity : str, default="cosine"
-        Similarity of two classes, computed from their columns of the known labels. See
-        `dmo.labels.proximities.Proximity` (scheme "classes").
+        Similarity of two columns of the known labels. See `dmo.labels.proximities.Proximity` (scheme "classes").
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
         Neighbor graph with nonnegative weights. By default, the graph connects each sample to its 15 nearest neighbors
         (adjacency "union") with Gaussian weights.
