@@ -246,7 +246,7 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """Set `rule_`, which converts raw scores to the scores by which labels are ranked."""
+        """Set `rule_`, which converts raw scores to ranking scores of the labels."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
         # If classes are weighted, add the weighted class frequencies to the scores. Otherwise, the class weights would
         # not change the offset of the scores. Estimators without the parameter `intercept` fit an offset themselves.
@@ -314,7 +314,7 @@ class Annotator(Estimator):
         return self._ranked(self._scores(self._checked(X)))
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
-        """Compute the scores by which labels are ranked from the score matrices of a model."""
+        """Compute the ranking scores of the labels from the score matrices of a model."""
         if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)

@@ -47,7 +47,7 @@ from dmo.persistence import Persistent, decoded, encode, with_prefix, without_pr
 class Estimator(Named, Persistent, Parametrized):
     """Base class of all estimators, which validates parameters and implements the steps of a fit."""
 
-    # A subclass implements `_learn`, which fits the model. It can also implement `_read`, which reads y.
+    # A subclass implements `_learn`, which fits the model, and can implement `_read`, which reads y.
 
     _needs: ClassVar[dict[str, Need]] = {}
     _common: ClassVar[dict[str, Need]] = {

@@ -151,7 +151,7 @@ def _attracted(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def repelled(samples: TraceSamples, k: int) -> csr_array:
-    """Weight pairs of samples of which one is among the k nearest samples outside a class of the other."""
+    """Compute weights for pairs of samples, one of which is near the other but outside a class of the other."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)

@@ -115,9 +115,9 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
         New samples whose missing rows are imputed by regressions fitted on X. A view that contains none of the new
         samples can be None or left out. By default, the missing rows of X are imputed.
     estimator : MultiViewRidge or None, default=None
-        Regression that predicts the missing rows. By default, this is a regression with Gaussian kernels. Its ridge is
-        selected from 0.03, 0.1, 0.3 and 1 for each view, on a validation set of a quarter of the samples. With fewer
-        than 8 samples, the default ridge of `MultiViewRidge` is used.
+        Regression that predicts the missing rows. By default, it has Gaussian kernels, and its ridge is selected from
+        0.03, 0.1, 0.3 and 1 for each view, on a validation set of a quarter of the samples. With fewer than 8 samples,
+        the default ridge of `MultiViewRidge` is used.
 
     Returns
     -------

@@ -53,8 +53,8 @@ class LabelSubspace:
     views: LinearMap  # Function that multiplies vectors by T.
     count: int  # Number of views in T.
     blocks: tuple[np.ndarray, ...]  # Orthonormal basis, in blocks of vectors of length n.
-    labels: np.ndarray  # Smoother of the labels, projected on the first block (q x q).
-    projected: np.ndarray  # T projected on the basis (m x m).
+    labels: np.ndarray  # Projection of the smoother of the labels on the first block.
+    projected: np.ndarray  # Projection of T on the basis, as an m x m matrix.
     beyond: np.ndarray  # Component of T times the last block that is orthogonal to the basis.
     gap: np.ndarray  # Gram matrix of `beyond`.
 
@@ -197,7 +197,7 @@ class HomogeneityMap:
     def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
         if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
             return smoother(B)
-        # Multiply in the client process, because the matrix factor is stored there or contains only some of the samples.
+        # Multiply in the client process if the matrix factor is stored there or contains only some of the samples.
         return B.home.send(smoother(np.asarray(B)))
 
     def home(self, size: int) -> Home | None:
@@ -307,7 +307,7 @@ def alternating_least_squares(
                 rest = product(basis.image, turn) - X * values
                 residuals = lengths(rest) / abs(values[0])
                 # The error of the next product is multiplied by the coefficients of its block in the Ritz vectors.
-                # Estimate these by the coefficients of the current block, times a factor because they can increase.
+                # Estimate the coefficients by those of the current block, times a factor in case they increase.
                 worst = min(1.0, _MARGIN * np.linalg.norm(turn[-block.shape[1] :], axis=0).max(initial=0.0))
                 history.append(float(values.sum()))
                 advance(1)

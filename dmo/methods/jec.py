@@ -87,8 +87,8 @@ _QUERIES = 512  # Number of samples per block, which limits the memory for label
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
     """Compute label scores from the labels Y of training samples and the indices `nearest` of the nearest ones."""
-    # The labels of the nearest sample have the highest scores, by their frequency. The labels of the other neighbors
-    # follow. They are scored by their frequency among these neighbors times their co-occurrence with labels of the
+    # The labels of the nearest sample have the highest scores, in the order of their frequency. The scores of labels of
+    # the other neighbors are their frequencies among these neighbors times their co-occurrence with labels of the
     # nearest sample. See section 3 of Makadia, Pavlovic, Kumar 2008.
     known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
     scores = np.empty((len(nearest), Y.shape[1]))

@@ -277,7 +277,7 @@ def landmark_regression(
 ) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
     """Fit a ridge regression of labels on kernel values at landmarks, by normal equations or conjugate gradients.
 
-    Return the feature map, the coefficients and the intercepts. If `choose` is true, Nystrom features are an alternative.
+    Return the feature map, the coefficients and the intercepts. If `choose` is true, Nystrom features can be used.
     """
     own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]

@@ -177,8 +177,7 @@ class MOPE(DecodingProjection):
         Regularization strength c in the constraint Z'Z + c P'P = I, at least 0, for "embedding" only. The value depends
         on the units of the features.
     center : bool, default=False
-        Whether to subtract the mean of the features, which is the mean in feature space for a kernel. Sparse rows stay
-        sparse.
+        Whether to center the features, or the feature space of the kernel. Sparse rows stay sparse.
     kernel : str or Kernel, default="linear"
         Kernel of the features. "linear" projects the features themselves. Other kernels need an n x n matrix in memory
         unless `n_landmarks` is given.

@@ -253,8 +253,8 @@ class MLSI(RegularizedProjection):
         Weight of the labels, called beta in the paper.
     ridge : float, default=0.0
         Regularization strength, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem
-        replaces 0 by 1e-7 times the mean squared length of the rows, because identical documents make this problem
-        singular.
+        replaces a ridge of 0 by 1e-7 times the mean squared length of the rows, because identical documents would make
+        the problem singular.
     n_components : int, default=2
         Number of coordinates.
     form : {"direct", "simplified", "regularized"}, default="direct"
@@ -266,8 +266,8 @@ class MLSI(RegularizedProjection):
         eigenvalues then have more influence on later models. The paper ignores "possible scaling factors" (below
         equation 7).
     dual : bool or "auto", default="auto"
-        Whether to solve the dual problem. It has one coefficient per document (Table 2 of the paper) and factorizes an
-        n x n matrix of 8 n^2 bytes. The primal problem has one coefficient per word (Table 1) and computes a d x d
+        Whether to solve the dual problem, which has one coefficient per document (Table 2 of the paper) and factorizes
+        an n x n matrix of 8 n^2 bytes. The primal problem has one coefficient per word (Table 1) and computes a d x d
         matrix in one pass over the data. "auto" selects the smaller problem.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
         Kernel of the labels. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for

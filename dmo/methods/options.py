@@ -322,8 +322,8 @@ _PARAGRAPHS = {
     -1 and NaN, and otherwise "labels".""",
     "decoder": """decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
     Decoder that ranks labels. It is learned from out-of-fold scores of the training samples, which need four additional
-    fits, or up to ten for at most 200 samples. With None, labels are ranked by score, as described in `Scores`. Learning
-    label sets needs as many fits for up to 1000 samples, and one fit on at most 2000 samples for more data.""",
+    fits, or up to ten for at most 200 samples. With None, labels are ranked by score, as described in `Scores`.
+    Learning label sets needs as many fits for up to 1000 samples, and one fit on at most 2000 samples for more.""",
     "class_weight": """class_weight : {"balanced"}, dict of class to float, or None, default=None
     Factors on the weights of the samples of each class, for a vector of classes. "balanced" uses factors that are
     inversely proportional to the class frequencies. Scales and decoders are learned without class weights.""",
