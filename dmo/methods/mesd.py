@@ -54,7 +54,7 @@ class MESD(DecodingProjection):
         Number of coordinates, which "fda" limits to the number of classes minus 1.
     ridge : float or None, default=None
         Regularization strength of "fda", "lfda" and "mfa", at least 0. The value depends on the units of the features.
-        None means 0.001.
+        None: 0.001.
     graph : Graph or None, default=None
         Neighbor graph, of which only `n_neighbors`, `adjacency` (including "sum") and `metric` are used. By default,
         neighbors are the 15 nearest samples in Euclidean distance, with adjacency "union". The methods "lfda", "sonpp",

@@ -239,26 +239,26 @@ class MethodOptions(ParameterObject):
     Parameters
     ----------
     mixing : float in [0, 1] or None, default=None
-        Weight of the labels in "slvm", "morp", "mlsi", "self", "mix" and `MOPE`. None means 0.5, and 1.0 in `MOPE`.
+        Weight of the labels in "slvm", "morp", "mlsi", "self", "mix" and `MOPE`. None: 0.5. `MOPE` uses 1.0 instead.
     shrinkage : float in [0, 1] or None, default=None
-        Weight s of the identity in the constraint (1 - s) X'X + s I of "mddm". None means 0.5.
+        Weight s of the identity in the constraint (1 - s) X'X + s I of "mddm". None: 0.5.
     n_repelled : int or None, default=None
-        Number of neighbors in other classes. For "mfa", number of closest pairs per class. None means 15.
+        Number of neighbors in other classes. For "mfa", number of closest pairs per class. None: 15.
     regularization : float or None, default=None
-        Ridge of reconstruction weights relative to the trace of the local Gram matrix, at least 0. None means 0.001.
+        Ridge of reconstruction weights relative to the trace of the local Gram matrix, at least 0. None: 0.001.
     penalty : float or None, default=None
-        Weight of the scatter within classes in "mmc" and "ssmmc", at least 0. None means 1.
+        Weight of the scatter within classes in "mmc" and "ssmmc", at least 0. None: 1.
     repulsion : float or None, default=None
-        Weight of the neighbors in other classes in "dla", "olpp-r", "donpp" and "onpp-r", at least 0. None means 1.
+        Weight of the neighbors in other classes in "dla", "olpp-r", "donpp" and "onpp-r", at least 0. None: 1.
     smoothness : float or None, default=None
-        Weight of the graph Laplacian in "ssfda" and "ssmmc", at least 0. None means 0.1.
+        Weight of the graph Laplacian in "ssfda" and "ssmmc", at least 0. None: 0.1.
     supervised : str or None, default=None
-        Supervised method of "mix". None means "fda".
+        Supervised method of "mix". None: "fda".
     unsupervised : str or None, default=None
-        Unsupervised method of "mix" and `MOPE`. None means "lpp", and "olpp" in `MOPE`.
+        Unsupervised method of "mix" and `MOPE`. None: "lpp". `MOPE` uses "olpp" instead.
     constraint : {"mixed", "supervised", "projection"} or None, default=None
         Constraint of "mix". "mixed" combines the constraints of both methods with the same weights as their objectives.
-        "supervised" is the constraint of the supervised method, and "projection" is P'P = I. None means "mixed".
+        "supervised" is the constraint of the supervised method, and "projection" is P'P = I. None: "mixed".
 
     Examples
     --------
