@@ -65,7 +65,7 @@ class Estimator(Named, Persistent, Parametrized):
     """Default search of `tune`.
 
     "grid" evaluates the default grid of the class. "kernels" selects kernels and ridges in rounds. "machines" selects
-    the kernel of a support vector machine by ridge regression, and then its parameter C."""
+    the kernel of a support vector machine by ridge regression, and then the other parameters."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
         """Read the data, fit the model, and learn how to turn scores into decisions."""
