@@ -290,7 +290,7 @@ class SweepResult:
             The restored result.
         """
         table, best = [decoded(row) for row in meta["table"]], decoded(meta["best_params"])
-        tried = int(meta.get("tried", 0))  # Models saved by earlier versions do not contain this number.
+        tried = int(meta.get("tried", 0))  # Models of earlier versions do not contain the number of candidates.
         return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
 

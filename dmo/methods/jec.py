@@ -82,7 +82,7 @@ class DistanceAnnotator(Annotator):
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
 
 
-_QUERIES = 512  # Number of samples per block, which limits the memory for label similarities to all training samples.
+_QUERIES = 512  # Number of samples per block, which limits the memory for label similarities.
 
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
