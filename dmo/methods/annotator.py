@@ -1,4 +1,4 @@
-"""Base classes of estimators that predict labels or outputs, with decisions based on label scores."""
+"""Base classes of estimators that predict label scores, label sets, classes or regression targets."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ from dmo.parameters import Part, SavedLocation
 from dmo.persistence import described, load, rebuilt, with_prefix, without_prefix
 
 _MANY = 4096
-"""Number of labels above which predictions are sparse."""
+"""Number of labels above which `predict` returns a sparse matrix."""
 _COMPARED = 256
-"""Number of samples above which score thresholds are faster than probabilities; finding them costs 66 samples."""
+"""Number of samples above which comparing scores with thresholds is faster than computing probabilities."""
 _ROWS = 4096
-"""Maximum number of samples whose scores are in memory at the same time when label sets are predicted."""
+"""Number of samples per block for the prediction of label sets."""
 _ENTRIES = 1 << 22
-"""Maximum number of scores in memory at the same time when the top labels are selected."""
+"""Number of scores per block for the selection of the top labels."""
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
 class LazyScores:
-    """Lazy array (m x L) of label scores, which are computed when rows are read; see `Annotator.lazy_scores`."""
+    """Array of label scores that are computed when rows are read."""
 
     model: Annotator
     views: Mapping[str, Rows]
@@ -98,22 +98,22 @@ class LazyScores:
 class Decision:
     """Predictions of a model for m samples: scores, label sets and probabilities."""
 
-    scores: np.ndarray  # (m, L): ranking scores of the labels, or predicted regression targets
-    sets: np.ndarray | None = None  # (m, L), bool: predicted labels; None for regression
+    # Array of shape (m, L) with the label scores, or with the predicted regression targets.
+    scores: np.ndarray
+    # Boolean array of shape (m, L) that marks the predicted labels, or None for regression.
+    sets: np.ndarray | None = None
     model: Annotator | None = None
-    raw: list[np.ndarray] = field(default_factory=list)  # (m, L) each: raw score matrices, used for probabilities
+    # Score matrices from which the probabilities are computed.
+    raw: list[np.ndarray] = field(default_factory=list)
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
-        """Label probabilities (m x L), or None if the model has not learned them."""
+        """Label probabilities, or None if the model has not learned probabilities."""
         return None if self.model is None else self.model._probabilities(self.raw)
 
     def numbers(self, width: int) -> np.ndarray:
-        """Return the column indices of the predicted labels by descending score, padded with -1.
-
-        -> (m, width)
-        """
-        assert self.sets is not None  # Regression models have no label sets.
+        """Return the columns of the predicted labels by descending score; pad each row of the result with -1."""
+        assert self.sets is not None
         sample, label = np.nonzero(self.sets)
         counts = np.bincount(sample, minlength=len(self.sets))
         place = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -134,23 +134,28 @@ def _has_outputs(estimator: Any) -> bool:
 
 
 class Annotator(Estimator):
-    """Base class of estimators that predict: label scores, label sets, probabilities, classes or regression targets."""
+    """Base class of estimators that predict labels, classes or regression targets."""
 
-    # Subclasses implement `_raw_scores`. Their `_learn` may return out-of-fold scores of training samples, as a
-    # `LeftOut`. For scikit-learn, the estimator is a multiclass or multi-label classifier, or a regressor.
+    # Subclasses implement `_raw_scores`. Their `_learn` methods may return out-of-fold scores of training samples.
 
     rule_: ScoreRule
     classes_: np.ndarray
     multilabel_: bool
     held_out_scores_: np.ndarray
     decoding_: FittedDecoder | None = None
-    _thresholds: tuple[FittedDecoder, np.ndarray] | None = None  # thresholds of raw scores, and their decoder
-    _centers = False  # whether raw scores of regression targets do not include the mean if `center` is true
-    _tells_classes = False  # whether a multiclass target has other scores than its indicator matrix
-    _weighs_labels = False  # whether `class_weight` also applies to the labels of a matrix
-    _whole_kernel = False  # whether a precomputed kernel is read as a whole matrix
+    # Score thresholds, with the decoder from which they were computed.
+    _thresholds: tuple[FittedDecoder, np.ndarray] | None = None
+    # Whether raw scores lack the mean of the regression targets if the parameter `center` is True.
+    _centers = False
+    # Whether a vector of classes yields different scores than its indicator matrix.
+    _tells_classes = False
+    # Whether `class_weight` is also supported for a label matrix.
+    _weighs_labels = False
+    # Whether a fit reads a precomputed kernel as a whole matrix.
+    _whole_kernel = False
     outputs_: RealOutputs | None = None
-    _by_scores: Any = Scores()  # ranking by scores without a decoder; a Part if `decoder` accepts Scores
+    # Options for ranking labels by score.
+    _by_scores: Any = Scores()
 
     @property
     def _decoder(self) -> Decoder:
@@ -160,38 +165,38 @@ class Annotator(Estimator):
 
     @property
     def _decodes(self) -> bool:
-        """Whether the model predicts outputs, each with its own column."""
+        """Whether the model predicts labels or regression targets, which are the columns of a matrix."""
         return True
 
     @property
     def _scores_labels(self) -> bool:
-        """Whether the model scores labels, and does not predict regression targets."""
+        """Whether the model scores labels instead of predicting regression targets."""
         return self._decodes and self.outputs_ is None and getattr(self, "targets", "auto") != "real"
 
     @property
     def _skips_sets(self) -> bool:
-        """Whether the fit skips label sets and probabilities: in folds, for regression, or with label_sets=False."""
+        """Whether the fit learns neither label sets nor probabilities."""
         return self._only_scores or self.outputs_ is not None or not self._by_scores.label_sets
 
     @property
     def _decides(self) -> bool:
-        """Whether the fit learns a decoder, or label sets and probabilities."""
+        """Whether the fit learns a decoder, which predicts label sets and probabilities."""
         return self._decoder is not None or not self._skips_sets
 
     @property
     def _splits_samples(self) -> bool:
-        """Whether subsets of the samples can be fitted; False if a weight or kernel matrix of all samples is given."""
+        """Whether subsets of the samples can be fitted, unlike with a graph or kernel matrix of all samples."""
         weight = getattr(getattr(self, "_graph", None), "weight", None)
         is_given = not (weight is None or isinstance(weight, str))
         return not (is_given or (self._whole_kernel and is_pairwise(getattr(self, "kernel", None))))
 
     @property
     def _most_held_out(self) -> int:
-        """Maximum number of training samples of the additional fit that label sets and probabilities require."""
+        """Maximum number of training samples of the additional fit for label sets and probabilities."""
         return HELD_OUT_ROWS
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        """Read the data of a fit; class weights multiply the sample weights after rows are prepared."""
+        """Read the data of a fit, and multiply the sample weights by the class weights."""
         data = super()._data(X, y, sample_weight)
         given = getattr(self, "class_weight", None)
         if given is None or (self._weighs_labels and self.multilabel_):
@@ -207,7 +212,7 @@ class Annotator(Estimator):
         return read_complete(self, views, y)
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn the score rule, thresholds and probability calibration from out-of-fold scores of training samples."""
+        """Learn label sets and probabilities from out-of-fold scores of training samples."""
         self.decoding_ = None
         left = LeftOut() if left is None else left
         how, rows, scores, statistics = left.how, left.rows, left.scores, left.statistics
@@ -220,7 +225,7 @@ class Annotator(Estimator):
             )
             how = ""
         if how == "part" and (unscaled or self._decoder is not None):
-            how = "folds"  # Standardization and decoders use the same out-of-fold scores.
+            how = "folds"  # Standardization and decoders need cross-validated scores of all labeled samples.
         if how == "folds" and (self._decides or unscaled):
             rows = data.labeled
             scores = _of_rows(out_of_fold_scores(self, data, rows), rows)
@@ -233,7 +238,7 @@ class Annotator(Estimator):
             self._learn_decoder(self._decoder, scores, data.Y[rows], data.decided(rows), row_keys(self, data, rows))
 
     def _scores_of_part(self, data: Data, maps: Mapping[str, Any] | None) -> tuple[np.ndarray, list[np.ndarray] | None]:
-        """Return row indices and out-of-fold scores of some samples; the scores are None for too few samples."""
+        """Return the indices of some samples and their held-out scores, which are None if there are too few samples."""
         try:
             return held_out_part(self, data, data.labeled, self._most_held_out, maps) or (data.labeled, None)
         except TooFewSamples as error:
@@ -241,10 +246,10 @@ class Annotator(Estimator):
             return data.labeled, None
 
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
-        """Set `rule_`, which converts raw to ranking scores, from label frequencies (L) and score statistics."""
+        """Set `rule_`, which converts raw scores to ranking scores of the labels."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # Add the label means if classes are weighted: without them, the class weights would have no effect on the
-        # offset of the scores. Methods without the parameter `intercept` have their own offset.
+        # If classes are weighted, add the weighted class frequencies to the scores. Otherwise, the class weights would
+        # not change the offset of the scores. Estimators without the parameter `intercept` fit an offset themselves.
         weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
         intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
@@ -255,11 +260,11 @@ class Annotator(Estimator):
         raise NotImplementedError
 
     def _scores(self, views: Mapping[str, Rows]) -> list[np.ndarray]:
-        """Compute the score matrices (m x L each), which are the input of a decoder."""
+        """Compute the score matrices, each of shape (m, L), that the decoder combines."""
         return [self._raw_scores(views)]
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """Return the column names and data type of the result of a method; see `row_by_row`."""
+        """Return the column names and the data type of the result of a method."""
         if method == "transform":
             return super()._row_shape(method)
         if self.outputs_ is not None:
@@ -276,7 +281,9 @@ class Annotator(Estimator):
     @named
     @row_by_row
     def decision_function(self, X: Inputs) -> np.ndarray:
-        """Compute label scores; a higher score means a more probable label of the same sample.
+        """Compute the score of each label for each sample.
+
+        The scores of one sample rank its labels: a label with a higher score is more probable.
 
         Parameters
         ----------
@@ -285,15 +292,15 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L) or (m,)
-            Label scores. For two classes, the difference between the scores of the second and the first class; the
-            second class is predicted if it is positive.
+            Label scores. For a model of two classes, the array has shape (m,) and contains the score of the second
+            class minus the score of the first class. A positive difference predicts the second class.
         """
         scores = self._label_scores(X)
         return scores[:, 1] - scores[:, 0] if self._is_binary else scores
 
     @property
     def _predicts_sparse(self) -> bool:
-        """Whether `predict` returns a CSR matrix because of the number of labels."""
+        """Whether `predict` returns a CSR matrix because the model has more than 4096 labels."""
         return self.outputs_ is None and self.multilabel_ and len(self.rule_.frequency) > _MANY
 
     @property
@@ -302,12 +309,12 @@ class Annotator(Estimator):
         return not self.multilabel_ and len(self.classes_) == 2
 
     def _label_scores(self, X: Any) -> np.ndarray:
-        """Compute the scores of all labels (m x L), with two columns for two classes."""
+        """Compute the scores of all labels, with shape (m, L) also for two classes."""
         check_is_fitted(self)
         return self._ranked(self._scores(self._checked(X)))
 
     def _ranked(self, scores: list[np.ndarray]) -> np.ndarray:
-        """Compute ranking scores (m x L) from score matrices (m x L each)."""
+        """Compute the ranking scores of the labels from the score matrices of a model."""
         if self.decoding_ is None or not self.decoding_.ranks:
             return self.rule_(scores[0])
         found = self.decoding_(scores)
@@ -316,16 +323,17 @@ class Annotator(Estimator):
         return unseen_last(found, self.rule_.seen)
 
     def _shared(self, p: np.ndarray) -> np.ndarray:
-        """Normalize class probabilities to sum to 1; return label probabilities unchanged (m x L)."""
+        """Normalize the probabilities of classes to sum to 1 for each sample."""
         return p if self.multilabel_ else p / p.sum(axis=1, keepdims=True)
 
     @available_if(_of_labels)
     @named
     @row_by_row
     def predict_proba(self, X: Inputs) -> np.ndarray:
-        """Predict the probability of each label; the probabilities of classes sum to 1.
+        """Predict the probability of each label.
 
-        Probabilities are learned from held-out scores of training samples; see `dmo.decide.probabilities`.
+        For classes, the probabilities of a sample sum to 1. The fit learns the conversion of scores to probabilities
+        from held-out scores of training samples. See `dmo.decide.probabilities`.
 
         Parameters
         ----------
@@ -334,13 +342,13 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L)
-            Probabilities.
+            Probability of each label for each sample.
 
         Raises
         ------
         UserError
-            If no probabilities were learned: there were too few training samples or too many labels in a sparse matrix,
-            or the estimator has `decoder=Scores(label_sets=False)`.
+            If the fit learned no probabilities. Possible reasons are too few training samples, a sparse target with
+            more than 4096 labels, a graph or kernel matrix of all samples, or `decoder=Scores(label_sets=False)`.
         """
         check_is_fitted(self)
         if self.decoding_ is None:
@@ -362,7 +370,7 @@ class Annotator(Estimator):
 
     @available_if(_of_labels)
     def predict_log_proba(self, X: Inputs) -> np.ndarray:
-        """Predict the natural logarithm of each probability; the logarithm of 0 is -inf.
+        """Predict the natural logarithm of the probability of each label.
 
         Parameters
         ----------
@@ -371,13 +379,13 @@ class Annotator(Estimator):
         Returns
         -------
         ndarray of shape (m, L)
-            Log probabilities.
+            Logarithm of each probability, which is -inf for a probability of 0.
         """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     def _calibrated(self, scores: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the input of `decoding_`: raw scores if the decoder ranks the labels, otherwise ranking scores."""
+        """Return the scores on which the decoder was fitted."""
         return scores if self.decoding_ is None or self.decoding_.ranks else [self.rule_(scores[0])]
 
     def _learn_decoder(
@@ -388,10 +396,9 @@ class Annotator(Estimator):
         counts: np.ndarray | None,
         keys: np.ndarray,
     ) -> None:
-        """Learn label sets and probabilities from raw out-of-fold scores of training samples.
-
-        scores (n, L) each; Y (n, L); counts (n, L), the weight of every entry of Y, 0 if unknown; keys (n,)
-        """
+        """Learn label sets and probabilities from raw out-of-fold scores of n training samples."""
+        # counts : array of shape (n, L). Weight of each entry of Y, which is 0 if the label is unknown.
+        # keys : array of shape (n,). Hashes of the samples, from which cross-validation folds are derived.
         learner = as_decoder(decoder)
         if learner is not None:
             self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts, keys), scores[0]
@@ -400,7 +407,6 @@ class Annotator(Estimator):
             self.decoding_ = Calibration().learn_aside(ranking, Y, self.rule_.seen, not self.multilabel_, counts, keys)
 
     def _shared_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the score rule, decoder and target scaling for a saved model, in addition to the row preparation."""
         arrays, meta = super()._shared_arrays()
         if not self._decodes or not hasattr(self, "rule_"):
             return arrays, meta
@@ -425,9 +431,9 @@ class Annotator(Estimator):
             self.decoding_ = FittedDecoder.from_arrays(without_prefix("decoding", arrays), meta["decoding"])
 
     def _stored_hierarchy(self) -> dict[str, list[str]]:
-        """Return the hierarchy of a saved model, as parents by child; old models store only ancestors of labels."""
+        """Return the label hierarchy as a dict from each child to its parents."""
         known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
-        if not known:
+        if not known:  # Models of earlier versions store only the ancestors of each label.
             names = [str(label) for label in self.classes_]
             for column, above in self.ancestors_.tolist():
                 known.setdefault(names[column], []).append(names[above])
@@ -444,24 +450,25 @@ class Annotator(Estimator):
         %(X_new)s
         top : int or None, default=None
             Number of labels per sample. By default, an estimator fitted on a vector of classes predicts one class per
-            sample, and other estimators predict the label sets of the decoder. Without a decoder, these are the labels
-            with a probability above a threshold, which is learned from held-out scores of training samples. If no
-            thresholds were learned, each sample has the mean number of labels per training sample.
+            sample, and other estimators predict the label sets of the decoder. Without a decoder, a label is predicted
+            if its probability exceeds a threshold learned from held-out scores of training samples. If the fit learned
+            no thresholds, every sample gets the mean number of labels per training sample.
         as_names : bool, default=False
-            Return label names instead of 0 and 1. For classes with a guarantee such as "recall>=0.9" as decoder, return
-            the names in the prediction set of each sample.
+            Whether to return label names instead of a 0/1 matrix. For a vector of classes and a decoder with a
+            guarantee such as "recall>=0.9", the names are the prediction set of each sample.
 
         Returns
         -------
-        ndarray of shape (m, L), ndarray of shape (m,), or list of tuple
-            A 0/1 matrix with the data type of the training labels, as a CSR matrix above 4096 labels. With `top`, each
-            row has `top` ones, but at most the number of labels with a training sample. For a vector of classes, m
-            classes. With `as_names`, m tuples of labels, as returned by scikit-learn's MultiLabelBinarizer.
+        ndarray of shape (m, L), csr_array of shape (m, L), ndarray of shape (m,), or list of tuple
+            For labels, or if `top` is given, a 0/1 matrix with the data type of the training labels. Above 4096 labels,
+            this matrix is a CSR array of uint8. Labels without training samples are never predicted. For a vector of
+            classes, an array of m classes. For regression, an array of predicted targets. With `as_names`, a list of m
+            tuples of label names.
 
         Raises
         ------
         UserError
-            If `top` is not between 1 and the number of labels.
+            If `top` is not between 1 and the number of labels, or if `top` or `as_names` is given for regression.
         """
         check_is_fitted(self)
         if self.outputs_ is not None:
@@ -485,7 +492,9 @@ class Annotator(Estimator):
         return MultiLabelBinarizer(classes=list(names)).fit([]).inverse_transform(labels)
 
     def top_labels(self, X: Inputs, top: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Find the labels with the highest scores, by blocks of samples to limit the memory.
+        """Find the labels with the highest scores for each sample.
+
+        Computing the scores in blocks of samples limits the memory.
 
         Parameters
         ----------
@@ -496,9 +505,9 @@ class Annotator(Estimator):
         Returns
         -------
         labels : ndarray of shape (m, top), int
-            Column indices of the labels, by descending score.
+            Column indices of the labels of each sample, by descending score.
         scores : ndarray of shape (m, top)
-            Scores of these labels.
+            Scores of the returned labels.
 
         Raises
         ------
@@ -519,15 +528,12 @@ class Annotator(Estimator):
         return labels, values
 
     def lazy_scores(self, X: Inputs) -> LazyScores:
-        """Return label scores as a row source, which computes a block when it is read; used by the metrics."""
+        """Return an array of label scores that are computed when rows are read."""
         check_is_fitted(self)
         return LazyScores(self, self._checked(X))
 
     def decide(self, X: Inputs, top: int | None = None) -> Decision:
-        """Predict scores, label sets and probabilities together, as the commands display and write them.
-
-        views (m, d)
-        """
+        """Predict scores, label sets and probabilities together."""
         check_is_fitted(self)
         if self.outputs_ is not None:
             return Decision(self._real_values(X, self.outputs_).reshape(-1, len(self.outputs_.scale)))
@@ -535,23 +541,23 @@ class Annotator(Estimator):
         return Decision(self._ranked(found), self._label_sets(found, top) > 0, self, found)
 
     def _probabilities(self, scores: list[np.ndarray]) -> np.ndarray | None:
-        """Compute label probabilities (m x L), or return None if the model has not learned them."""
+        """Compute label probabilities, or return None if the model has not learned probabilities."""
         if self.decoding_ is None:
             return None
         return self._shared(self.decoding_.probabilities(self._calibrated(scores)))
 
     @property
     def _learned_sets(self) -> bool:
-        """Whether `predict` uses the decision rule for label sets that the fit learned."""
+        """Whether `predict` uses the label sets of the fitted decoder."""
         return (self.multilabel_ or self._promises) and self.decoding_ is not None and not self._predicts_sparse
 
     @property
     def _promises(self) -> bool:
-        """Whether the decoder has a guarantee such as "recall>=0.9", which classes also support."""
+        """Whether the parameter `decoder` is a guarantee such as "recall>=0.9"."""
         return promised(getattr(as_decoder(self._decoder), "metric", None)) is not None
 
     def most_labels(self, top: int | None = None) -> int:
-        """Return the maximum number of predicted labels per sample."""
+        """Return the maximum number of labels that `predict` assigns to a sample."""
         seen = self.n_seen_labels_
         if top is None and self._learned_sets:
             return seen
@@ -559,7 +565,7 @@ class Annotator(Estimator):
         return min(max(1, mean) if top is None else top, seen)
 
     def _label_sets(self, scores: list[np.ndarray], top: int | None) -> np.ndarray:
-        """Predict label sets (m x L), 0/1, from score matrices."""
+        """Predict label sets as a 0/1 matrix from the score matrices of a model."""
         thresholds = self._score_thresholds(top, len(scores[0]))
         if thresholds is not None:
             sets = (scores[0] > thresholds).view(np.uint8)
@@ -570,12 +576,12 @@ class Annotator(Estimator):
         return self._closed(sets, top)
 
     def _closed(self, sets: np.ndarray, top: int | None) -> np.ndarray:
-        """Add the ancestors of predicted labels to label sets, unless `top` is given."""
+        """Add the ancestors of predicted labels, unless the number of labels is given."""
         pairs = getattr(self, "ancestors_", None)
         return sets if top is not None or pairs is None else with_ancestors(sets, pairs)
 
     def _sets_of(self, views: Mapping[str, Rows], top: int | None) -> np.ndarray:
-        """Predict label sets (m x L), 0/1, by blocks of rows to limit the memory for scores."""
+        """Predict label sets as a 0/1 matrix, in blocks of rows to limit the memory."""
         m = next(iter(views.values())).shape[0]
         if m <= _ROWS:
             return self._label_sets(self._scores(views), top)
@@ -591,7 +597,7 @@ class Annotator(Estimator):
         return out
 
     def _score_thresholds(self, top: int | None, m: int) -> np.ndarray | None:
-        """Return raw score thresholds (L) of the labels, or None if probabilities are faster or necessary."""
+        """Return a score threshold for each label, or None if the decoder itself must be used or is faster."""
         decoder = self.decoding_
         if top is not None or decoder is None or not self._learned_sets or m <= _COMPARED or not decoder.is_by_label:
             return None
@@ -601,19 +607,19 @@ class Annotator(Estimator):
         return self._thresholds[1]
 
     def _above(self, views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray:
-        """Return whether raw scores exceed their thresholds (L), as bool (m x L)."""
         return self._raw_scores(views) > thresholds
 
     def _real_values(self, X: Any, units: RealOutputs) -> np.ndarray:
-        """Predict regression targets (m x L, or m) in the units of y."""
+        """Predict regression targets in the units of y."""
         check_is_fitted(self)
         raw = self._raw_scores(self._checked(X))
-        taken_off = self.rule_.frequency if self._centers and self.center else 0.0  # mean of the scaled targets
+        # For regression, `frequency` contains the means of the scaled targets.
+        taken_off = self.rule_.frequency if self._centers and self.center else 0.0
         return units.restored(raw + taken_off)
 
     @property
     def n_seen_labels_(self) -> int:
-        """Number of labels with at least one training sample; other labels are never predicted."""
+        """Number of labels with at least one training sample. Labels without training samples are never predicted."""
         return int(self.rule_.seen.sum())
 
     @available_if(_has_outputs)
@@ -621,15 +627,15 @@ class Annotator(Estimator):
     def score(self, X: Inputs, y: Outputs, sample_weight: ArrayLike | None = None) -> float:
         """Compute the default metric of `dmo.tune`.
 
-        The metric is "ranking" (mean of LRAP and macro AUC) for several labels, the AUC for one label, the accuracy for
-        classes, and R2 for regression targets.
+        The metric is "ranking" (the mean of label ranking average precision and macro AUC) for several labels, the AUC
+        for a single label, the accuracy for classes, and R2 for regression targets.
 
         Parameters
         ----------
         %(X_new)s
         y : array-like of shape (m, L) or (m,)
-            True labels of 0 and 1, classes, or regression targets. In a label matrix, NaN, None and masked entries are
-            unknown and ignored.
+            True labels of 0 and 1, true classes, or true regression targets. In a label matrix, entries that are NaN,
+            None or masked are unknown labels, which the metric ignores.
         sample_weight : array-like of shape (m,) or None, default=None
             Sample weights.
 
@@ -653,7 +659,7 @@ class Annotator(Estimator):
             tags.target_tags.required = False
         elif self._scores_labels:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_label=True)
-            tags.target_tags.multi_output = False  # Several class vectors are not supported.
+            tags.target_tags.multi_output = False  # Multiclass-multioutput targets are not supported.
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
             tags.target_tags.multi_output = tags.target_tags.single_output = True
@@ -668,24 +674,24 @@ def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 
 class OnBase(Annotator):
-    """Base class of predictors that build on another estimator, `base`, which also prepares the rows."""
+    """Base class of predictors that are built on a base estimator, which also prepares the rows."""
 
     base: Any
     base_: Any
 
     @property
     def _prepare(self) -> Prepare:  # type: ignore[override]
-        """Row preparation of the base, or none."""
+        """Row preparation of the base estimator."""
         return preparing(self.__dict__["base_"] if "base_" in self.__dict__ else self._given_base()) or Prepare("none")
 
     def _given_base(self) -> Any:
-        """Return the parameter `base`, loaded if it is a path."""
+        """Return the parameter `base`, or the estimator that it locates if it is a path."""
         if isinstance(self.base, SavedLocation):
             raise self.base.refused("base")
         return load(self.base) if isinstance(self.base, str) else self.base
 
     def _take_base(self, default: Estimator) -> Any:
-        """Set `base_` to an unfitted copy of `base`; call this before X is read, because the base prepares the rows."""
+        """Set `base_` to an unfitted copy of the base estimator, which must exist before rows are prepared."""
         given = self._given_base()
         self.base_ = clone(default if given is None else given)
         return self.base_
@@ -698,23 +704,19 @@ class OnBase(Annotator):
         self.base_ = rebuilt(without_prefix("base", arrays), meta["base"])
         held = self.base.get_params().values() if isinstance(self.base, BaseEstimator) else [self.base]
         if any(isinstance(value, SavedLocation) for value in held):
-            self.base = clone(self.base_)  # The model contains its base, so no path is needed.
+            self.base = clone(self.base_)  # A saved model contains its base estimator and does not need the path.
 
     def _prepared(self, views: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Prepare rows in the same way as the fitted base."""
         return prepare_views(self.base_, views, reset=False)
 
 
 def predicts(model: Any) -> bool:
-    """Return whether a model of dmo predicts labels or regression targets."""
+    """Return whether an estimator of dmo predicts labels or regression targets."""
     return isinstance(model, Annotator) and model._decodes
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Compute label scores or predicted targets with a fitted model of dmo or of another library.
-
-    -> (m, L)
-    """
+    """Compute label scores or predicted targets with a fitted model of dmo or another library."""
     if isinstance(model, Annotator):
         if not model._decodes:
             raise UserError(f"{model._title} learns nothing from labels, so that nothing can be compared by them")
@@ -728,10 +730,7 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 
 
 def targets(model: Any, Y: Any) -> Any:
-    """Convert labels 0 and 1 to -1 and +1 for regressors of other libraries; return other targets unchanged.
-
-    Y (n, L) -> (n, L)
-    """
+    """Convert labels 0 and 1 to -1 and +1 for regressors of other libraries; return other targets unchanged."""
     if Y is None or isinstance(model, Annotator) or not is_regressor(model):
         return Y
     return 2.0 * Y - 1.0 if ((Y == 0) | (Y == 1) | np.isnan(Y)).all() else Y

@@ -1,4 +1,4 @@
-"""Base class of all estimators, with the steps of a fit, common parameters and common parts of saved models."""
+"""Base class of all estimators, and the result of a grid search."""
 
 from __future__ import annotations
 
@@ -46,11 +46,9 @@ from dmo.persistence import Persistent, decoded, encode, with_prefix, without_pr
 
 
 class Estimator(Named, Persistent, Parametrized):
-    """Base class of estimators: fits in five steps, validates parameters, and names the class in errors."""
+    """Base class of all estimators, which validates parameters and implements the steps of a fit."""
 
-    # A method implements `_read`, which reads y, and `_learn`, which solves its equations. Code common to all methods
-    # is in `Data`, which holds the input of a fit, in the groups of views that an engine creates, or in
-    # `Annotator._decide`.
+    # A subclass implements `_learn`, which fits the model, and can implement `_read`, which reads y.
 
     _needs: ClassVar[dict[str, Need]] = {}
     _common: ClassVar[dict[str, Need]] = {
@@ -59,27 +57,27 @@ class Estimator(Named, Persistent, Parametrized):
         "max_iter": COUNT,
         "class_weight": CLASS_WEIGHT,
     }
-    """Constraints on parameters of these names, in every class that has them."""
+    """Constraints on the values of parameters that several estimators have."""
     approximation: Any = NamedEngine()
     _prepare = Part(Prepare, scale="auto", impute=None, views=None)
-    _lacks_rows = False  # whether samples may be missing from views in a fit
-    _only_scores = False  # whether this is an inner fit of which only the scores are needed
+    _lacks_rows = False  # Whether `fit` accepts samples that are missing from some views.
+    _only_scores = False  # Whether an inner fit needs only label scores, for example in cross-validation.
     _weight_detail: ClassVar[WeightDetail] = "view"
     _search: ClassVar[Literal["grid", "kernels", "machines"]] = "grid"
-    """Default search of `tune`: the grid of the class, kernels and ridges in rounds, or ridge regression and then C."""
+    """Default search of `tune`.
+
+    "grid" evaluates the default grid of the class. "kernels" selects kernels and ridges in rounds. "machines" selects
+    the kernel of a support vector machine by ridge regression, and then the other parameters."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Fit the estimator in five steps, which are the same for all methods."""
+        """Read the data, fit the model, and learn how to turn scores into decisions."""
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
-        # Step 1, read: preprocess the rows; read labels or regression targets, weights and masks of unknown entries.
         data = self._data(X, y, sample_weight)
-        # Steps 2-4: group the views by engine, solve the equations of the method, and keep functions of new rows.
         left = self._learn(data)
-        # Step 5, decide: learn rankings, label sets and probabilities from scores.
         self._decide(data, left)
-        if not self._only_scores and compared() is None:  # an inner fit is not used later
+        if not self._only_scores and compared() is None:  # Inner fits are discarded, so they need no copy of the rows.
             own_rows(self, data.views)
         return self
 
@@ -87,7 +85,7 @@ class Estimator(Named, Persistent, Parametrized):
         """Reject invalid combinations of parameters before data are read."""
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        """Read the views, outputs and weights of a fit, and learn the preparation of rows from the weighted samples."""
+        """Read the views, outputs and weights of a fit, and fit the preprocessing of the rows."""
         raw = self._raw(X, reset=True)
         self._sample_keys = stored_keys(raw)
         weights = check_weights(sample_weight, raw, self._weight_detail)
@@ -95,40 +93,40 @@ class Estimator(Named, Persistent, Parametrized):
         return self._read(prepare_views(self, raw, True, plain), y, weights)
 
     def _checked(self, X: Any) -> Mapping[str, Rows]:
-        """Validate and prepare the views of new samples."""
+        """Validate and preprocess the views of new samples."""
         return prepare_views(self, self._raw(X, reset=False), False)
 
     def _raw(self, X: Any, reset: bool) -> Mapping[str, Rows]:
-        """Validate views without preparing them; with `reset`, learn their names and widths."""
+        """Validate views without preprocessing; `reset` stores their names and numbers of columns."""
         views = check_raw_views(self, X, reset, self._lacks_rows if reset else self._takes_partial_views)
         if self.one_view:
             only_view(views)
         return views
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Read the target of a fit; by default, y is ignored."""
+        """Read the target of a fit. The default implementation ignores y."""
         return Data.of(views, weights=weights, passive=True)
 
     def _learn(self, data: Data) -> LeftOut | None:
-        """Fit the model and return held-out scores, or None if the method has none."""
+        """Fit the model, and return held-out scores of training samples or None."""
         raise NotImplementedError
 
     def _decide(self, data: Data, left: LeftOut | None) -> None:
-        """Learn decisions from scores; by default, nothing is learned."""
+        """Learn label sets and probabilities from scores. The default implementation does nothing."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for base in cls.__mro__:  # base classes that are not estimators also have docstrings with marks
+        for base in cls.__mro__:  # Base classes that are not estimators also have docstrings with placeholders.
             if base.__module__.startswith("dmo.methods"):
                 fill_docstrings(base)
 
     def set_params(self, **given: Any) -> Self:
-        """Set parameters, including nested ones such as "graph__n_neighbors".
+        """Set the parameters of the estimator, including nested parameters such as "graph__n_neighbors".
 
         Parameters
         ----------
         **given : object
-            Value of each parameter.
+            New values of the parameters by name.
 
         Returns
         -------
@@ -138,7 +136,7 @@ class Estimator(Named, Persistent, Parametrized):
         Raises
         ------
         UserError
-            If a parameter is unknown or no longer exists.
+            If a parameter does not exist.
         """
         kind: Any = type(self)
         refuse_unknown(kind, given)
@@ -154,23 +152,24 @@ class Estimator(Named, Persistent, Parametrized):
 
     @property
     def _takes_partial_views(self) -> bool:
-        """Whether views may be missing for new samples."""
+        """Whether the estimator accepts new samples that lack some views."""
         return False
 
     @property
     def _swept_together(self) -> tuple[str, ...]:
-        """Names of parameters that a sweep varies on one fold before the next, because their fits share work."""
+        """Names of parameters whose candidate values are evaluated together on each fold, because fits share work."""
         return ()
 
     def _row_shape(self, method: str, **options: Any) -> tuple[np.ndarray | None, np.dtype]:
-        """Return column names and dtype of the output of a method, for `row_by_row`; by default, of coordinates."""
+        """Return the column names and the data type of the result of a method, by default those of coordinates."""
         return self.get_feature_names_out(), np.dtype(np.float64)  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
-        # Only a single kernel counts: tools that split samples cannot select columns of several kernel matrices.
+        # Set the tag only for a single kernel matrix. Cross-validation in scikit-learn also selects columns of such a
+        # matrix, which it cannot do for several matrices.
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 
@@ -197,12 +196,13 @@ class Estimator(Named, Persistent, Parametrized):
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Result of a grid search: the scores of all candidates, and the best estimator.
+    """Result of a grid search, with the scores of all candidates and the best estimator.
 
     Attributes
     ----------
     table : list of dict
-        One dict per candidate: its parameters, and "mean", "std" and "folds" of its scores.
+        Parameters and scores of each candidate. The keys "mean", "std" and "folds" contain the mean, the standard
+        deviation and the values of its scores over the folds.
     metric : str
         Name of the metric.
     best_params : dict
@@ -210,9 +210,9 @@ class SweepResult:
     best_score : float
         Mean score of the best candidate.
     best_estimator : estimator
-        Clone with the best parameters, fitted on all samples unless refit was False.
+        Clone with the best parameters, which is fitted on all samples unless refit was False.
     tried : int
-        Number of scored candidates, including those that `tune` dropped in rounds on fewer samples.
+        Number of scored candidates. It includes candidates that `tune` dropped in earlier rounds on fewer samples.
 
     Examples
     --------
@@ -233,22 +233,22 @@ class SweepResult:
 
     @property
     def best_params_(self) -> dict[str, Any]:
-        """Alias of `best_params`, with the name used by scikit-learn."""
+        """Alias of `best_params` for compatibility with scikit-learn."""
         return self.best_params
 
     @property
     def best_score_(self) -> float:
-        """Alias of `best_score`, with the name used by scikit-learn."""
+        """Alias of `best_score` for compatibility with scikit-learn."""
         return self.best_score
 
     @property
     def best_estimator_(self) -> Any:
-        """Alias of `best_estimator`, with the name used by scikit-learn."""
+        """Alias of `best_estimator` for compatibility with scikit-learn."""
         return self.best_estimator
 
     @property
     def cv_results_(self) -> dict[str, Any]:
-        """The table in the format of scikit-learn's searches, which `pandas.DataFrame` accepts."""
+        """Scores of all candidates in the format of scikit-learn's searches, which `pandas.DataFrame` accepts."""
         found: dict[str, Any] = {"params": [], "mean_test_score": [], "std_test_score": []}
         for row in self.table:
             found["params"].append({k: v for k, v in row.items() if k not in ("mean", "std", "folds")})
@@ -260,12 +260,12 @@ class SweepResult:
         return found
 
     def to_meta(self) -> dict[str, Any]:
-        """Convert the result to JSON for a model store, without the estimator.
+        """Convert the result, without the estimator, to values that a model store saves as JSON.
 
         Returns
         -------
         dict
-            The table, the metric and the best parameters. Values that cannot be encoded are stored as text.
+            All attributes except the estimator. Parameter values that cannot be encoded are converted to text.
         """
         table = [{key: _plain(value) for key, value in row.items()} for row in self.table]
         best = {key: _plain(value) for key, value in self.best_params.items()}
@@ -289,7 +289,7 @@ class SweepResult:
             The restored result.
         """
         table, best = [decoded(row) for row in meta["table"]], decoded(meta["best_params"])
-        tried = int(meta.get("tried", 0))  # missing in models saved by earlier versions
+        tried = int(meta.get("tried", 0))  # Models of earlier versions do not contain the number of candidates.
         return cls(table, str(meta["metric"]), best, float(meta["best_score"]), estimator, tried)
 
 

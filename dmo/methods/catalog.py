@@ -1,4 +1,4 @@
-"""Table of all embedding methods: name, family, source, problem, parameters, and the reference of its tests."""
+"""Catalog of the embedding methods, with the eigenproblem, parameters and source of each method."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _ENGINES = {
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """Method of the catalog."""
+    """Embedding method of the catalog."""
 
-    title: str  # descriptive name
-    family: Family  # kind of information it uses
-    source: str  # paper
+    title: str
+    family: Family
+    source: str  # Paper that introduced the method.
     problem: Callable[[TraceSamples, Options], TraceProblem]
-    parameters: tuple[str, ...] = ()  # parameters of the estimator that it uses
-    oracle: str = "explicit n x n matrices"  # reference of its tests
-    labels: bool = True  # whether it uses labels
-    center: bool = True  # whether it centers rows and labels
-    direct: bool = False  # whether it embeds only the training samples; new samples have no coordinates
+    parameters: tuple[str, ...] = ()  # Parameters of the estimator that the method uses.
+    oracle: str = "explicit n x n matrices"  # Reference implementation in the tests.
+    labels: bool = True  # Whether the method uses labels.
+    center: bool = True  # Whether the method centers rows and labels.
+    direct: bool = False  # Whether the method can embed only the training samples.
 
     @property
     def formula(self) -> str:
-        """Objective | constraint, from the docstring of the problem."""
+        """Formula of the method, which is the first line of the docstring of `problem`."""
         return (self.problem.__doc__ or "").partition("\n")[0].rstrip(".")
 
     @property
     def engines(self) -> list[str]:
-        """Engines that can compute the method."""
+        """Names of the engines that can solve the eigenproblem of the method."""
         return _ENGINES["direct" if self.direct else "global" if self.family == "global" else "rows"]
 
 
@@ -79,7 +79,7 @@ def _global(
 
 
 def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
-    """Sum beta A_sup + (1 - beta) A_un | the same mix of the constraints, that of A_sup alone, or I, beta = mixing."""
+    """Sum beta A_sup + (1 - beta) A_un | the same sum of constraints, the constraint of A_sup, or I; beta = mixing."""
     known, index = samples.labeled()
     supervised = _part(options.supervised, known, options).each(lambda form: form.spread(index, samples.n))
     constraint: MixedConstraint = "first" if options.constraint == "supervised" else options.constraint
@@ -87,7 +87,7 @@ def mixed(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _part(name: str, samples: TraceSamples, options: Options) -> TraceProblem:
-    """Return the problem of a method as a projection that can be added to another one [MOPE 44, 45]."""
+    """Return the eigenproblem of a method in a form that can be added to another eigenproblem [MOPE 44, 45]."""
     method = METHODS[name]
     problem = method.problem(replace(samples, center=method.center), options).projection(options.ridge)
     if problem.A.kernel:
@@ -244,18 +244,18 @@ METHODS: dict[str, CatalogEntry] = {
     ),
 }
 SUPERVISED = tuple(name for name, entry in METHODS.items() if entry.labels and entry.family != "semi-supervised")
-"""Supervised methods for "mix", combined with a method of `UNSUPERVISED`."""
+"""Supervised methods that the method "mix" can combine with an unsupervised method."""
 UNSUPERVISED = tuple(name for name, entry in METHODS.items() if not entry.labels)
 
 
 def parameters(family: Family | None = None) -> tuple[str, ...]:
-    """List the parameters that methods of the family use, or of all families by default."""
+    """List the parameters that the methods of one family, or of all families, use."""
     chosen = [entry for entry in METHODS.values() if family in (None, entry.family)]
     return tuple(dict.fromkeys(name for entry in chosen for name in entry.parameters))
 
 
 def methods() -> list[dict[str, Any]]:
-    """List the methods of the catalog."""
+    """List the methods of the catalog as dicts."""
     return [
         {
             "name": name,
@@ -275,7 +275,7 @@ def methods() -> list[dict[str, Any]]:
 
 
 def markdown() -> str:
-    """Return the table of all methods for the README."""
+    """Return the table of all methods in Markdown, for the documentation."""
     lines = [
         "| method | title | family | engine | out of sample | MESD | tested against | source |",
         "|---|---|---|---|---|---|---|---|",

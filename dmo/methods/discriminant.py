@@ -1,12 +1,16 @@
-"""Supervised and semi-supervised neighborhood methods, for classes and, by duplication of samples, for several labels.
+"""Supervised and semi-supervised embeddings, for classes and for multi-label data.
 
-MESD [MOPE 32, 33] duplicates each sample once per label: sample i with label l becomes the duplicate (i, l) of class l.
-The matrix E (N x n) maps samples to duplicates, and A = E' A_dup E. This module computes A without duplicates from
-Y (n x c, 0/1), m = Y1, M = diag(m), n_c = Y'1, Nc = diag(n_c) and N = 1'm. One label per sample, m = 1, is the plain
-method. Neighbors are samples: neighbors of (i, l) inside the class have label l, and neighbors outside do not have it.
-In the weighted form (33), each matrix entry is divided by m_i m_j.
+For multi-label data, each sample is replaced by one duplicate per label, which belongs to the class of that label
+[MOPE 32, 33]. The matrix of a method is E' A_dup E, where A_dup is its matrix for the duplicates, and E maps samples to
+duplicates. This module computes the product without duplicates. For a duplicate with label l, neighbors inside the
+class are samples with label l, and neighbors outside are samples without label l.
 
-Semi-supervised embeddings [MOPE 19-22] use labeled samples in supervised terms, and all samples in unsupervised terms.
+The first line of the docstring of a method is its formula, which `TraceEmbedding.methods` returns. The formula "A | B"
+means: maximize tr(P'AP) subject to P'BP = I, where P projects the samples X. Y is the label matrix (n x c). The vectors
+m = Y1 and n_c = Y'1 count labels per sample and samples per label, M and Nc are their diagonal matrices, and N is the
+number of duplicates. Lap(W) is the Laplacian of a graph with weights W. S_b and S_w are the scatters between and within
+classes, and the superscript l denotes the labeled samples. References such as [MOPE 32] are equations of Mu, Goulermas,
+Tsujii, Ananiadou 2012.
 """
 
 from __future__ import annotations
@@ -25,16 +29,16 @@ from dmo.methods.quadratic_forms import Options, QuadraticForm, TraceProblem, Tr
 from dmo.methods.spectral import reach, smooth
 
 PAIRS = 10_000_000
-"""Maximum number of pairs of samples within classes, if no number of neighbors is set."""
+"""Maximum number of pairs of samples with a common class, for methods that use all these pairs."""
 
 
 def scatter_within(samples: TraceSamples) -> QuadraticForm:
-    """M - Y Nc^-1 Y'."""
+    """Create the matrix of the scatter within classes, M - Y Nc^-1 Y'."""
     return QuadraticForm(samples.n, None, samples.Y, np.diag(-1 / samples.sizes), samples.counts)
 
 
 def scatter_between(samples: TraceSamples) -> QuadraticForm:
-    """Y Nc^-1 Y' - mm'/N."""
+    """Create the matrix of the scatter between classes, Y Nc^-1 Y' - mm'/N."""
     m = samples.counts
     core = np.diag(np.append(1 / samples.sizes, -1 / m.sum()))
     return QuadraticForm(samples.n, None, np.column_stack([samples.Y, m]), core)
@@ -51,7 +55,7 @@ def mmc(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
-    """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w = A/n_c in class, W^b = A(1/N - 1/n_c) in class and 1/N outside."""
+    """X'Lap(W^b)X | X'Lap(W^w)X + c I, where W^w = A/n_c and W^b = A(1/N - 1/n_c) in a class; W^b = 1/N elsewhere."""
     n, m, total = samples.n, samples.counts, samples.counts.sum()
     within, between = csr_array((n, n)), csr_array((n, n))
     for label, graph in in_class(samples, options.n_neighbors):
@@ -59,7 +63,7 @@ def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
         A = _placed(_local_affinity(csr_array(graph.maximum(graph.T)), samples.rows[own]), own, n)
         within = within + A / samples.sizes[label]
         between = between + A * (1 / total - 1 / samples.sizes[label])
-    # Lap((mm' - YY')/N) contains the pairs of samples of different classes.
+    # The Laplacian of (mm' - YY') / N contains the pairs of samples of different classes.
     core = np.diag(np.append(np.full(samples.Y.shape[1], 1 / total), -1 / total))
     far = QuadraticForm(
         n,
@@ -72,7 +76,7 @@ def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _local_affinity(graph: csr_array, X: Any) -> csr_array:
-    """exp(-|xi - xj|^2 / (s_i s_j)), s_i: distance to the 7th neighbor in the class; 0 becomes the smallest other s."""
+    """Compute affinities exp(-|xi - xj|^2 / (s_i s_j)), with the distance s_i to the 7th neighbor in the class."""
     size = X.shape[0]
     if not graph.nnz:
         return graph
@@ -83,7 +87,7 @@ def _local_affinity(graph: csr_array, X: Any) -> csr_array:
 
 
 def _dense_affinity(X: Any) -> csr_array:
-    """Compute `_local_affinity` for all pairs of a class by one matrix product."""
+    """Compute local affinities by one matrix product."""
     G = _centered_gram(X)
     h, size = G.diagonal(), len(G)
     squared = h + h[:, None] - 2 * G
@@ -100,7 +104,7 @@ def _positive(scales: np.ndarray) -> np.ndarray:
 
 
 def _centered_gram(X: Any) -> np.ndarray:
-    """Compute inner products (n x n) of centered rows."""
+    """Compute the inner products of all pairs of centered rows."""
     X, rest = shifted(X, np.asarray(X.mean(axis=0, dtype=np.float64)).ravel())
     G = dense(X @ X.T)
     if rest is not None:
@@ -109,7 +113,7 @@ def _centered_gram(X: Any) -> np.ndarray:
 
 
 def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
-    """X'Lap(W^b)X | X'Lap(W^w)X + c I, W^w: k1 neighbors in class, W^b: the k2 closest pairs (in, out) of every class."""
+    """X'Lap(W^b)X | X'Lap(W^w)X + c I, where W^w connects neighbors in a class, and W^b the pairs closest across it."""
     n, m = samples.n, samples.counts
     within = csr_array((n, n))
     for label, graph in in_class(samples, reach(options.n_neighbors, n)):
@@ -123,7 +127,7 @@ def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
-    """Count for (i, j) the labels of i, but not of j, for which it is among the k closest pairs."""
+    """Count the classes for which samples i and j are one of the k closest pairs with i inside and j outside."""
     total = csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         order = np.argsort(found.distances.ravel(), kind="stable")[:k]
@@ -133,7 +137,7 @@ def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
 
 
 def dla(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, A^w: k1 neighbors in class, A^b: k2 outside."""
+    """-X'[Lap(A^w + A^w') - lam Lap(A^b + A^b')]X | I, where A^w marks neighbors in the class, and A^b outside it."""
     W, R = _attracted(samples, options), repelled(samples, reach(options.n_repelled, samples.n))
     L = laplacian(W) - options.repulsion * laplacian(R)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-L)))
@@ -147,7 +151,7 @@ def _attracted(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def repelled(samples: TraceSamples, k: int) -> csr_array:
-    """Return A + A'; A_ij counts pairs of duplicates (i, l), j with j among the k nearest samples without l."""
+    """Compute weights for pairs of samples, one of which is near the other but outside a class of the other."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)
@@ -157,39 +161,39 @@ def repelled(samples: TraceSamples, k: int) -> csr_array:
 
 
 def dne(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'Lap(F)X | I, F = +1, -1 on pairs of neighbors in, between classes; positive eigenvalues are kept."""
+    """-X'Lap(F)X | I for positive eigenvalues, where F is 1 for neighbors of the same class and -1 for others."""
     R = _neighbor_graph(samples, options.n_neighbors, options)
     F = _on_pattern(R, samples, 2.0, 1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(-laplacian(F))), positive=True)
 
 
 def olpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'(Lap(W^s) - beta Lap(W^r))X | I, W^s = 1/n_c in class, W^r: neighbors of different classes."""
+    """-X'(Lap(W^s) - beta Lap(W^r))X | I, where W^s = 1/n_c in a class, and W^r connects neighbors across classes."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     return TraceProblem(QuadraticForm(samples.n, csr_array(options.repulsion * laplacian(R))) - scatter_within(samples))
 
 
 def sonpp(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'(I - S)'(I - S)X | I, S reconstructs every sample from the others of its class."""
+    """-X'(I - S)'(I - S)X | I, where S reconstructs each sample from other samples of its class."""
     return TraceProblem(QuadraticForm(samples.n, _class_residual(samples, options).tocsr()))
 
 
 def donpp(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, S as SONPP, A^b: k2 neighbors outside the class."""
+    """-X'[(I - S)'(I - S) - beta Lap(A^b + A^b')]X | I, with S as in SONPP and A^b as in DLA."""
     R = repelled(samples, reach(options.n_repelled, samples.n))
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
 def onpp_r(samples: TraceSamples, options: Options) -> TraceProblem:
-    """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, S as SONPP, W^r as OLPP-R."""
+    """-X'[(I - S)'(I - S) - beta Lap(W^r)]X | I, with S as in SONPP and W^r as in OLPP-R."""
     R = _on_pattern(_neighbor_graph(samples, options.n_repelled, options), samples, -1.0, -1.0)
     residual = _class_residual(samples, options)
     return TraceProblem(QuadraticForm(samples.n, csr_array(residual + options.repulsion * laplacian(R))))
 
 
 def _class_residual(samples: TraceSamples, options: Options) -> csr_array:
-    """Return the sum over labels of -(I - S)'(I - S), on the samples with the label."""
+    """Sum -(I - S)'(I - S) over classes, where S reconstructs the samples of a class from each other."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own in samples.members():
         S = _reconstruction(samples.rows[own], options)
@@ -199,7 +203,7 @@ def _class_residual(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
-    """Compute the reconstruction weights S of a class from k nearest neighbors, or from all other samples."""
+    """Compute weights that reconstruct each sample of a class from its neighbors, or from all other samples."""
     size, k, reg = X.shape[0], options.n_neighbors, options.regularization
     if size == 1:
         return csr_array((1, 1))
@@ -216,9 +220,10 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
 
 
 def _from_all_others(X: Any, reg: float) -> np.ndarray:
-    """Compute weights (n x n) that reconstruct each row from all others, in O(n^2 r) for rows of rank r."""
-    # F contains the centered rows in their principal axes, so F'F = C is diagonal. Z = F_-i - 1 f_i' satisfies
-    # Z'Z = C + n f_i f_i' and Z'1 = -n f_i. The Woodbury and Sherman-Morrison formulas then yield (Z Z' + c I)^-1 1.
+    """Compute weights that reconstruct each of n rows from all others, in O(n^2 r) time for rows of rank r."""
+    # F contains the centered rows in their principal axes, so C = F'F is diagonal. The differences Z of the other rows
+    # to row f_i satisfy Z'Z = C + n f_i f_i' and Z'1 = -n f_i. The Woodbury and Sherman-Morrison formulas then yield
+    # the weights (Z Z' + c I)^-1 1.
     n = X.shape[0]
     spectrum, Q = scipy.linalg.eigh(_centered_gram(X))
     keep = spectrum > 1e-13 * max(spectrum[-1], np.finfo(float).tiny)
@@ -233,7 +238,7 @@ def _from_all_others(X: Any, reg: float) -> np.ndarray:
 
 
 def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_array]]:
-    """Yield each label with the directed graph of at most k neighbors (None: all) among its samples."""
+    """Yield each class with the directed graph of the k nearest neighbors, or of all pairs, of its samples."""
     pairs = float((samples.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
         raise UserError(
@@ -251,7 +256,7 @@ def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_ar
 
 
 def _outside(samples: TraceSamples, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, Neighbors]]:
-    """Yield each label, its samples, the other samples, and the k of them nearest to each of its samples."""
+    """Yield each class, its samples, all other samples, and the k other samples nearest to each of its samples."""
     for label, own in samples.members():
         others = np.flatnonzero(samples.Y[:, label] == 0)
         if len(others):
@@ -263,7 +268,8 @@ def _neighbor_graph(samples: TraceSamples, k: int | None, options: Options) -> c
 
 
 def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: float) -> csr_array:
-    """R o (same YY' - all_pairs mm') on the pattern of R; (-1, -1) selects the pairs of different classes."""
+    """Multiply the entries of R by the entries of same * YY' - all_pairs * mm'."""
+    # If `same` and `all_pairs` are -1, only pairs of samples of different classes keep nonzero entries.
     R = csr_array(R)
     left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
     values, m = np.empty(R.nnz), samples.counts
@@ -275,7 +281,7 @@ def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: flo
 
 
 def _placed(W: csr_array, own: np.ndarray, n: int) -> csr_array:
-    """Extend W from the samples `own` to all n samples."""
+    """Place the entries of W for the samples `own` in an n x n matrix of all samples."""
     W = W.tocoo()
     rows, columns = W.coords
     return csr_array((W.data, (own[rows], own[columns])), shape=(n, n))
@@ -296,20 +302,17 @@ DISCRIMINANTS: dict[str, Callable[[TraceSamples, Options], TraceProblem]] = {
 
 
 SCATTERS = ("fda", "mmc")
-"""Methods that depend on samples only by their classes; they support weights, with w instead of 1 in Y, m and n_c."""
+"""Methods that support sample weights, because they do not use neighbors."""
 
 
 def duplicated(name: str, samples: TraceSamples, options: Options, weighted: bool = False) -> TraceProblem:
-    """Build the problem E'A_dup E of a method, with a duplicate of each sample for each of its labels.
-
-    [MOPE 32, 33].
-    """
+    """Create the problem of a method for duplicated samples [MOPE 32, 33]."""
     problem = DISCRIMINANTS[name](samples, options)
     return problem.each(lambda form: form.weighted(1 / samples.counts)) if weighted else problem
 
 
 def self_(samples: TraceSamples, options: Options) -> TraceProblem:
-    """(1 - beta) S_b^l + beta X'HX | (1 - beta) S_w^l + beta I, the local scatters of LFDA, beta = 1 - mixing."""
+    """(1 - beta) S_b^l + beta X'HX | (1 - beta) S_w^l + beta I, with the scatters of LFDA and beta = 1 - mixing."""
     (known, index), n, share = samples.labeled(), samples.n, options.mixing
     local = lfda(known, options).each(lambda form: form.spread(index, n))
     A = local.A.times(share) + QuadraticForm(n, identity=1 - share).centered()

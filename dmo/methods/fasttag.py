@@ -1,18 +1,19 @@
 """FastTag: label prediction by ridge regression on enriched labels.
 
-Labels are enriched by a matrix B (L x L). It is learned to restore labels of which each was dropped with probability p,
+The label matrix Y is enriched by a matrix B (L x L), which learns to restore labels. In the matrix Y~, each label is
+dropped with probability p. FastTag minimizes
 
-    min_{W, B}  |X W - Y B|^2 + c |W|^2 + gamma E |Y - Y~ B|^2,
+    |X W - Y B|^2 + c |W|^2 + gamma E |Y - Y~ B|^2
 
-where Y~ are the labels that are not dropped, and E is the expectation over them. With S = Y'Y, the moments are
-P = E[Y~'Y] = (1 - p) S and Q = E[Y~'Y~] = (1 - p)^2 S + p (1 - p) diag(S). W is a ridge regression of Y B: X W = H Y B
-with the smoother H of the regression. For this W, the first two terms are tr B' Y'(I - H) Y B. Therefore B has the
-closed form
+over B and the coefficients W, where E is the expectation over dropped labels. With S = Y'Y, the moments are
+P = E[Y~'Y] = (1 - p) S and Q = E[Y~'Y~] = (1 - p)^2 S + p (1 - p) diag(S). The optimal W is the ridge regression of Y B
+on X. If H is the smoother matrix of this regression, the first two terms sum to tr B' Y'(I - H) Y B. Therefore B has
+the closed form
 
     B = gamma [Y'(I - H) Y + gamma Q]^-1 P,
 
-while the paper alternates between W and B. Enriched labels can be enriched again by B_1 B_2 ... B_T, where B_t is
-learned from the labels Y B_1 ... B_t-1. The paper calls this tag bootstrapping.
+while the paper alternates between W and B. Enriched labels can be enriched again, by a matrix learned from the enriched
+labels. The paper calls this tag bootstrapping.
 
 Source: Chen, Zheng, Weinberger 2013, equations 1-7.
 """
@@ -51,13 +52,10 @@ from dmo.parameters import SavedLocation, parametrized
 
 
 def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength: float, rounds: int = 1) -> np.ndarray:
-    """Compute the matrix B that enriches labels, from Y'Y and Y'(I - H) Y.
-
-    gram, residual (L, L) -> (L, L)
-    """
+    """Compute the matrix B that enriches labels from the matrices Y'Y (`gram`) and Y'(I - H) Y (`residual`)."""
     used = np.diagonal(gram) > 0
     S, R = gram[np.ix_(used, used)].astype(np.float64), residual[np.ix_(used, used)].astype(np.float64)
-    R = (R + R.T) / 2  # R is symmetric up to floating-point error
+    R = (R + R.T) / 2  # Remove floating-point error, because R is symmetric in exact arithmetic.
     total = np.eye(len(S))
     for _ in range(rounds):
         Q = (1 - dropout) ** 2 * S
@@ -71,35 +69,34 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
 
 @parametrized
 class FastTag(OnBase):
-    """Ridge regression on enriched labels, for training data in which labels of samples are missing (FastTag).
+    """Ridge regression on enriched labels (FastTag), for training data with missing labels.
 
-    An L x L matrix is learned to restore labels that were dropped at random. It is learned together with the ridge
-    regression, which predicts the enriched labels.
+    Image annotations are often incomplete: a label can be 0 although it applies to the image. FastTag learns an L x L
+    matrix that restores randomly dropped labels, together with a ridge regression that predicts the enriched labels.
 
     Parameters
     ----------
     base : MultiViewRidge, str or None, default=None
-        Ridge regression, or the path of a saved one. None: `MultiViewRidge()`. A copy is fitted with its parameters of
-        kernels, ridge and approximation; parameters of its decoder are ignored. A loaded `FastTag` contains the
-        regression and does not open the path.
+        Ridge regression, or the path of a saved one, whose parameters are used to fit a copy. None means
+        `MultiViewRidge()`. The decoder of `base` is ignored. A saved `FastTag` contains its regression.
     dropout : float, default=0.5
         Probability with which a label is dropped, above 0 and below 1.
     strength : float, default=1.0
-        Weight gamma of the restoration of labels relative to the regression, above 0.
+        Weight gamma of restoring labels relative to the regression, above 0.
     rounds : int, default=1
-        Number of times that labels are enriched; each round starts from the labels of the previous one.
+        Number of times that labels are enriched. Each round enriches the labels of the previous round.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Decoder of scores, learned from out-of-fold scores of the training samples. This needs four additional fits,
-        because the enrichment matrix depends on the labels of all samples.
+        Decoder that is learned from out-of-fold scores of the training samples. These scores need four to ten
+        additional fits, because the enrichment matrix depends on the labels of all samples.
 
     Attributes
     ----------
     base_ : MultiViewRidge
-        Fitted regression.
+        Fitted ridge regression.
     enrichment_ : ndarray of shape (L, L)
-        Matrix from labels to enriched labels.
+        Matrix that converts labels to enriched labels.
     rule_ : ScoreRule
-        Function from raw scores to the scores that select labels.
+        Rule that converts raw scores to ranking scores.
     classes_ : ndarray of shape (L,)
         Classes or label names.
 
@@ -129,16 +126,17 @@ class FastTag(OnBase):
     decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs, sample_weight: RowWeights = None) -> Self:
-        """Fit the regression and the enrichment matrix.
+        """Fit the ridge regression and the enrichment matrix.
 
         Parameters
         ----------
         %(X)s
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, n classes, or n lists of labels. In a matrix NaN, None and masked entries are unknown: before
-            the fit, they are replaced by predictions of a ridge regression of each label on its own known samples.
+            Label matrix of 0 and 1, vector of n classes, or n lists of labels. Entries of a matrix that are NaN, None
+            or masked are unknown. Unknown entries are imputed by a ridge regression of each label on the samples in
+            which it is known.
         sample_weight : array-like of shape (n,) or None, default=None
-            How often every sample counts.
+            Sample weights.
 
         Returns
         -------
@@ -148,7 +146,7 @@ class FastTag(OnBase):
         Raises
         ------
         UserError
-            If parameters, views or labels are invalid, or if the base is not a MultiViewRidge.
+            If parameters, views or labels are invalid, or if `base` is not a MultiViewRidge.
         """
         return self._fit(X, y, sample_weight)
 
@@ -160,7 +158,6 @@ class FastTag(OnBase):
             raise UserError(f"base = {base!r}; needs a MultiViewRidge, whose scores are linear in the labels")
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
-        """Labels, single ones of which may be unknown."""
         Y, known = check_partial_labels(self, y, sample_count(views))
         return with_unknown(views, Y, known, weights)
 
@@ -182,17 +179,17 @@ class FastTag(OnBase):
         self.enrichment_ = enrichment(gram, residual, self.dropout, self.strength, self.rounds)
 
     def _regressed(self, views: Mapping[str, Rows]) -> np.ndarray:
-        """Predict the labels that the regression has learned, without their means (m x L)."""
+        """Predict labels by the ridge regression, without the mean of each label."""
         scores, units = self.base_._raw_scores(self._prepared(views)), self.base_.outputs_
         return np.asarray(scores if units is None else scores * units.scale)
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
-        """Return the default regression, used if `base` is None."""
+        """Return the ridge regression that is used if the parameter `base` is None."""
         return MultiViewRidge()
 
     @property
     def expansions_(self) -> Mapping[str, Expansion]:
-        """Fitted function of each view, from the regression."""
+        """Fitted functions of the ridge regression by view."""
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:

@@ -1,12 +1,10 @@
 """Imputation of unknown labels and of missing views by ridge regression.
 
-KGHA, MORP and MLSI learn a space from all labels of a sample at once, so that unknown labels must be imputed. Each
-label is predicted by a ridge regression on the samples for which it is known. This regression is also the fixed point
-of repeatedly imputing the label by predictions and fitting again.
+The estimators KGHA, MORP and MLSI learn from all labels of a sample at once, so unknown labels must be imputed first.
+Each label is predicted by a ridge regression on the samples in which the label is known.
 
-Another round with predictions of the embedding made scores of new samples worse. MORP on half of the yeast data with 70
-% of the labels hidden had a macro AUC of 0.617 with the means of labels as imputed values, 0.639 with predictions of
-the regression, and 0.634 after another round.
+On half of the yeast data, with 70 % of the labels unknown, MORP had a macro AUC of 0.639 with these predictions and of
+0.617 with the label means. Another imputation, by predictions of MORP itself, reduced the macro AUC to 0.634.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
 
-_SOME = 256  # number of samples that the scale of a kernel is estimated from
+_SOME = 256  # Number of samples from which the mean diagonal of a kernel is estimated.
 
 
 def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: int | None, **options: Any) -> Data:
-    """Replace unknown labels by predictions of ridge regressions with the kernel and engine of a method."""
+    """Impute unknown labels by ridge regression with the kernel and the approximation of an estimator."""
     if data.known is None:
         return data
     engine: Any = "auto" if isinstance(approximation, Krylov) else approximation
@@ -47,14 +45,11 @@ def filled_labels(
     known: Any,
     weights: SampleWeights,
 ) -> Any:
-    """Impute unknown labels by ridge regressions of the known labels on the views.
-
-    views (n, d); labels, known (n, L) -> (n, L)
-    """
-    # The ridge of a view is the mean diagonal of its centered kernel. This was the best ridge, compared with values
-    # from a hundredth of it, on yeast and on simulated ratings.
+    """Impute the entries of a label matrix that are not marked in `known`, by ridge regression on the views."""
+    # The ridge of a view is the mean diagonal of its centered kernel matrix. On yeast and on simulated ratings, this
+    # ridge was better than smaller ridges, down to a hundredth of the mean diagonal.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
-    if not is_product(model.kernel):  # the diagonal of a product kernel is 1
+    if not is_product(model.kernel):  # A product kernel has diagonal 1, so the ridge of 1 is kept.
         kernels = per_view("kernel", model.kernel, list(views))
         often = weights.plain.views
         model.set_params(ridge={view: _mean_diagonal(kernels[view], views[view], often[view]) for view in views})
@@ -71,8 +66,8 @@ def filled_labels(
 def _filled_rows(
     model: MultiViewRidge, views: Mapping[str, Rows], labels: LabelRows, known: KnownRows, weights: SampleWeights
 ) -> LabelRows:
-    """Impute unknown entries of sparse labels by predictions, clipped to the range of the known labels."""
-    # Predictions for labels and for standardized outputs are equal, but labels remain sparse.
+    """Impute unknown entries of a sparse label matrix by predictions, clipped to the range of the known labels."""
+    # Fit labels instead of regression targets. The predictions are the same, but the label matrix stays sparse.
     model.set_params(targets="labels", intercept=True, decoder=Scores(label_sets=False))
     model.fit(views, Data.of(views, labels, weights, known, passive=True).answers, sample_weight=cast(Any, weights))
     carried, count = labels.sum(0, np.float64), np.bincount(known.missing.indices, minlength=labels.shape[1])
@@ -90,10 +85,7 @@ def _filled_rows(
 
 
 def _mean_diagonal(kernel: Any, source: Rows, weights: np.ndarray) -> float:
-    """Compute the mean diagonal of the centered kernel on a sample of weighted rows.
-
-    source (n, d); weights (n,)
-    """
+    """Estimate the mean diagonal of the centered kernel matrix from some of the weighted samples."""
     has = np.flatnonzero(weights)
     some, often = spaced_rows(len(has), _SOME, weights[has])
     assert often is not None
@@ -110,31 +102,32 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0)
 def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = None) -> dict[str, np.ndarray]:
     """Impute missing rows of views by ridge regression on the other views.
 
-    For each incomplete view, the regression is fitted on the samples that have this view and at least one other. KGHA,
-    MultiSetCCA and MultiViewRidge support missing rows directly; this function is for estimators that need complete
-    views.
+    Use this function for estimators that need complete views. `KGHA`, `MultiSetCCA` and `MultiViewRidge` support
+    missing rows directly. For each incomplete view, a regression is fitted on the samples that are present in this view
+    and in at least one other view.
 
     Parameters
     ----------
     X : mapping of view to rows, or list of rows
-        Two or more views of n samples each, dense or sparse, that fit in memory. Rows of NaN mark samples that are
-        missing from a view; each sample must be present in at least one view.
+        Two or more views of n samples, dense or sparse, that fit in memory. Rows of NaN mark samples that are missing
+        from a view. Each sample must be present in at least one view.
     new : mapping of view to rows, list of rows, or None, default=None
-        Samples to complete with regressions fitted on X. A view without any of these samples can be None or left out.
-        With None, X itself is completed.
+        New samples whose missing rows are imputed by regressions fitted on X. A view that contains none of the new
+        samples can be None or left out. By default, the missing rows of X are imputed.
     estimator : MultiViewRidge or None, default=None
-        Regression. With None, it has Gaussian kernels, and its ridge is 0.03, 0.1, 0.3 or 1. For each view, the ridge
-        is selected on a validation set of a quarter of the samples.
+        Regression that predicts the missing rows. By default, it has Gaussian kernels, and its ridge is selected from
+        0.03, 0.1, 0.3 and 1 for each view, on a validation set of a quarter of the samples. With fewer than 8 samples,
+        the default ridge of `MultiViewRidge` is used.
 
     Returns
     -------
     dict of str to ndarray of shape (m, d)
-        All views, in which missing rows are replaced by predictions.
+        Complete views, in which predictions replace the missing rows.
 
     Raises
     ------
     UserError
-        If there is only one view, if a sample has no view, or if `MultiViewRidge.fit` raises it.
+        If X has only one view, if a sample is missing from all views, or if `MultiViewRidge.fit` raises an error.
 
     Examples
     --------
@@ -173,7 +166,7 @@ def impute_views(X: Any, new: Any = None, estimator: MultiViewRidge | None = Non
 
 
 def _learned(model: MultiViewRidge, views: Mapping[str, Rows], name: str, choose: bool) -> MultiViewRidge:
-    """Fit the regression of a view on the others, and select its ridge if `choose`."""
+    """Fit the regression of one view on the other views, and select the ridge if `choose` is true."""
     usable = _present(views, name) & np.any([_present(views, other) for other in views if other != name], axis=0)
     index = np.flatnonzero(usable)
     if len(index) < 2:
@@ -192,7 +185,7 @@ def _learned(model: MultiViewRidge, views: Mapping[str, Rows], name: str, choose
 
 
 def _present(views: Mapping[str, Rows], name: str) -> np.ndarray:
-    """Return a mask of the samples that are present in a view (n)."""
+    """Return a mask of the samples that are present in a view."""
     n = sample_count(views)
     if name not in views:
         return np.zeros(n, bool)
@@ -201,7 +194,7 @@ def _present(views: Mapping[str, Rows], name: str) -> np.ndarray:
 
 
 def _others(views: Mapping[str, Rows], name: str, index: np.ndarray) -> dict[str, Any]:
-    """Select samples of all other views, with rows of NaN for missing ones."""
+    """Select samples from all views except one, with rows of NaN for samples that are missing from a view."""
     parts: dict[str, Any] = {}
     for other in views:
         if other != name:

@@ -1,4 +1,4 @@
-"""Homogeneity analysis, and the base class of KGHA and multiple-set CCA, which embed samples by averaged smoothers."""
+"""Homogeneity analysis, and the base class of the estimators KGHA and MultiSetCCA."""
 
 from __future__ import annotations
 
@@ -59,22 +59,24 @@ View: TypeAlias = FittedView | FactorView
 
 @dataclass(frozen=True)
 class Problem:
-    """Views and labels under their ridges, as groups of samples or pseudo-samples.
-
-    start (n, L); weights (n,), labels last; parts (n,): see `Groups.shares_left_out`
-    """
+    """Smoothers of the views and labels, which act on samples or on pseudo-samples with the same moments."""
 
     views: Mapping[str, View]
     labels: View | None = None
-    start: np.ndarray | None = None  # centered labels, from which the search starts
-    weights: Sequence[np.ndarray] | None = None  # weights of the samples by group; None: included in pseudo-samples
-    classes: int = 0  # number of directions of labels that are classes; 0 for other labels
+    # Centered labels of shape (n, L), from which the eigensolver starts.
+    start: np.ndarray | None = None
+    # Sample weights of each view and of the labels, or None for pseudo-samples, which include the weights.
+    weights: Sequence[np.ndarray] | None = None
+    # Rank of the centered indicator matrix if the labels are classes, and 0 for other labels.
+    classes: int = 0
+    # Fraction of each sample's weight that leave-one-out values omit, by view.
     parts: Mapping[str, np.ndarray | None] | None = None
-    solves_rows: bool = False  # whether leave-one-out values take one solve per row, because there is no factor
+    # Whether leave-one-out values need one linear solve per sample, because no kernel matrix was factorized.
+    solves_rows: bool = False
 
     @property
     def groups(self) -> list[View]:
-        """All groups, the labels last."""
+        """Smoothers of all views, followed by the smoother of the labels."""
         return [*self.views.values(), *([] if self.labels is None else [self.labels])]
 
     @property
@@ -82,19 +84,13 @@ class Problem:
         return self.groups[0].n
 
     def left_out(self, X: np.ndarray, coefficients: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Average the leave-one-out values of the views; fitted values if rows are factor rows.
-
-        X (n, k) -> (n, k)
-        """
+        """Average leave-one-out predictions of coordinates X over the views, or in-sample ones for pseudo-samples."""
         parts = dict.fromkeys(self.views) if self.parts is None else self.parts
         values = self._side_by_side(lambda name: self.views[name].left_out(X, coefficients[name], None, parts[name]))
         return np.asarray(sum(values)) / len(self.views)
 
     def coefficients(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """Fit the functions of the views to coordinates.
-
-        X (n, k)
-        """
+        """Fit ridge regressions of the coordinates X on each view."""
         with stage("coefficients of the views", len(self.views)) as advance:
 
             def fit(name: str) -> np.ndarray:
@@ -105,17 +101,14 @@ class Problem:
             return dict(zip(self.views, self._side_by_side(fit), strict=True))
 
     def _side_by_side(self, work: Callable[[str], np.ndarray]) -> list[np.ndarray]:
-        # Tiles have threads, or workers, of their own.
+        # Products with kernels stored as tiles already use threads or workers.
         direct = HomogeneityMap([view.smoother for view in self.views.values()], [1.0] * len(self.views)).direct
         return in_threads(work, list(self.views)) if direct else [work(name) for name in self.views]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A space: its eigenpairs, coordinates of the samples, coefficients of the views, and loadings of the labels.
-
-    X (n, k); coefficients (d, k); loadings (L, k)
-    """
+    """Embedding: coordinates X of shape (n, k), and coefficients of each view and of the labels."""
 
     pairs: Eigenpairs
     X: np.ndarray
@@ -124,10 +117,7 @@ class Solution:
 
     @classmethod
     def of(cls, problem: Problem, pairs: Eigenpairs, X: np.ndarray) -> Self:
-        """Fit the functions of all groups to coordinates, and choose the signs of the coordinates.
-
-        X (n, k)
-        """
+        """Fit the coefficients of the views and labels to coordinates X, and choose the signs of X."""
         loadings = None if problem.labels is None else problem.labels.coefficients(X)
         coefficients = problem.coefficients(X)
         signs = _signs(next(iter(coefficients.values())) if loadings is None else loadings)
@@ -136,23 +126,22 @@ class Solution:
 
 
 def _signs(coefficients: np.ndarray) -> np.ndarray:
-    """Signs (k) under which the first entry among the largest of each column is positive."""
-    # With two classes, the two largest loadings differ in sign, and their magnitudes differ by rounding errors only.
+    """Return the sign of each column that makes its entry with the largest magnitude positive."""
+    # If several entries have almost the largest magnitude, the first of them becomes positive. For two classes,
+    # floating-point error would otherwise decide the sign.
     sizes = np.abs(coefficients)
     first = (sizes >= (1 - _NEAR) * sizes.max(axis=0)).argmax(axis=0)
     return np.where(coefficients[first, np.arange(coefficients.shape[1])] < 0, -1.0, 1.0)
 
 
 _NEAR = 1e-3
-"""Relative difference of entries that count as equally large when signs are chosen."""
+"""Relative difference up to which two entries are equally large for the choice of signs."""
 
 
 class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Leading eigenvectors of averaged smoothers of kernel views; new rows are mapped by the mean of K_j(x) alpha_j."""
+    """Base class of `KGHA` and `MultiSetCCA`, which embed samples by the leading eigenvectors of averaged smoothers."""
 
-    # The base class of `KGHA` and `MultiSetCCA`.
-    #
-    # Xiong, Szedmak, Piater 2014, equation 30.
+    # The embedding is equation 30 of Xiong, Szedmak, Piater 2014.
 
     _solver = Part(Solver, method="krylov", tol=1e-6, max_iter=200)
     _needs: ClassVar[dict[str, Need]] = {
@@ -165,7 +154,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     approximation: Any
     random_state: int | None
     expansions_: Mapping[str, Expansion]
-    _given_maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels of another fit
+    _given_maps: Mapping[str, FeatureMap] | None = None  # Feature maps that another fit has learned.
     _lacks_rows = True
 
     @property
@@ -173,14 +162,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return not is_product(self.kernel)
 
     def _groups(self, data: Data) -> Groups:
-        """Return the groups of the exact engine."""
+        """Create the kernels of all views for an exact fit."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The search for eigenpairs requests the accuracy that it needs.
+        # The eigensolver requests the accuracy that it needs.
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
-        """Return the kernel of each group; by default there is one group per view."""
+        """Return the kernels by name, by default one for each view."""
         return {
             view: MultiKernel.of(view, parse(spec)) for view, spec in per_view("kernel", self.kernel, views).items()
         }
@@ -189,28 +178,27 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return per_view("ridge", self.ridge, views, POSITIVE)
 
     def _weights(self, n_views: int) -> list[float]:
-        """Weights of the views, and of the labels if they take part in the space."""
+        """Return the weights of the smoothers of the views and labels in the average."""
         return [1.0] * n_views
 
     def _problem(self, data: Data) -> Problem:
-        """Build the views of the exact engine under their ridges."""
+        """Create the smoothers of the views from exact kernels."""
         groups = self._groups(data)
         parts = None if data.weights.ones else groups.shares_left_out()
         return Problem(groups.all(), weights=[groups.weights(name) for name in groups.kernels], parts=parts)
 
     def _factor_problem(self, groups: FactorGroups) -> Problem:
-        """Build the views, and the labels if there are any, of the low-rank engine under their ridges."""
+        """Create the smoothers of the views and labels from low-rank kernels."""
         names = [name for name in groups.groups if name != LABELS]
         views = groups.under(self._all_ridges(names))
         labels = views.pop(LABELS, None)
         return Problem(views, labels, groups.label_rows, classes=groups.class_directions)
 
     def _all_ridges(self, views: list[str]) -> dict[str, float]:
-        """Ridges of all groups."""
         return self._ridges(views)
 
     def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
-        """Find a space of k dimensions; with `leading`, the first dimensions are those of a smaller space."""
+        """Compute k coordinates; with `leading`, the first ones are those of an embedding with fewer coordinates."""
         smoothers = [group.smoother for group in problem.groups]
         apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
         most = max(k, problem.classes)
@@ -218,7 +206,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         if solver.method == "krylov":
             start = None if problem.start is None else apply.roots * problem.start
             if start is not None and problem.weights is None:
-                start = apply(start)  # With cheap maps, one step less of a wide basis saves more than it costs.
+                # Products with pseudo-samples are cheap, and this product saves one step of the eigensolver.
+                start = apply(start)
             pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:
             plain = solver.method == "plain-als"
@@ -238,27 +227,23 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return Solution.of(problem, pairs, X)
 
     def _turn(self, problem: Problem, X: np.ndarray, k: int) -> np.ndarray:
-        """Choose the directions whose left-out values agree best with the coordinates, the best first.
-
-        X (n, K) -> (K, k)
-        """
+        """Find a rotation (K x k) to the k directions of X (n x K) with the best leave-one-out predictions."""
         counts = np.ones(len(X)) if problem.weights is None else problem.weights[-1]
         agreement = X.T @ (counts[:, None] * problem.left_out(X, problem.coefficients(X)))
         return fix_signs(np.linalg.eigh(agreement + agreement.T)[1][:, : -k - 1 : -1])
 
     def _learn_space(self, problem: Problem, k: int) -> Solution:
-        """Find a space and keep its functions of new rows."""
+        """Compute the embedding and store the fitted functions of new samples."""
         found = self._solve(problem, k)
         self.eigenvalues_, self.n_iter_ = found.pairs.values, found.pairs.steps
         self.objective_, self.objective_history_ = found.pairs.history[-1], found.pairs.history
         self.n_components_ = self._n_features_out = k
-        if problem.weights is not None:  # The rows are the samples.
+        if problem.weights is not None:  # The rows of X are samples instead of pseudo-samples.
             self.embedding_ = found.X
         self.expansions_ = self._functions(problem, found)
         return found
 
     def _functions(self, problem: Problem, found: Solution) -> dict[str, Expansion]:
-        """Make the functions of new rows of all views."""
         parts = [view.expansions(found.coefficients[name]) for name, view in problem.views.items()]
         return {name: part for expansions in parts for name, part in expansions.items()}
 
@@ -270,10 +255,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         shares: Sequence[float],
         n_folds: int = 1,
     ) -> FactorGroups:
-        """Fit the low-rank kernels and read the rows once; `shares`: weights of the views and labels in the space.
-
-        Y (n, L)
-        """
+        """Fit the low-rank kernels, and collect the moments of views and labels in one pass over the data."""
         if not weights.ones:
             return self._read_passive(views, Y, weights, shares)
         maps, n = self._maps(views, None), sample_count(views)
@@ -287,7 +269,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda found: dict.fromkeys(maps, found.total),
             )
             return FactorGroups.of_pass(replace(done, maps=maps), self.center)
-        # Their moments would be larger than the rows.
+        # Keep the features of the low-rank kernels in memory, because their moments would be larger.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))
@@ -295,9 +277,9 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _read_passive(
         self, views: Mapping[str, Rows], Y: Any, weights: SampleWeights, shares: Sequence[float]
     ) -> FactorGroups:
-        """Read views that lack samples or whose samples have weights; missing samples are passive."""
+        """Collect the moments of views with missing or weighted samples, like `_read_rows`."""
         index = {view: np.flatnonzero(weights.views[view]) for view in views}
-        some = {view: Subset(source, index[view]) for view, source in views.items()}  # the samples that a view has
+        some = {view: Subset(source, index[view]) for view, source in views.items()}
         counts = {view: weights.plain.views[view][own] for view, own in index.items()}
         maps = self._maps(some, counts)
         groups = weights.views | ({} if Y is None else {LABELS: weights.labels})
@@ -322,8 +304,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         collect: Callable[[dict[str, FeatureMap]], T],
         moments_of: Callable[[T], Mapping[str, Moments]],
     ) -> T:
-        """Collect moments; in float32 for float32 features if there are labels and all smoothers are precise enough."""
-        # Without labels, eigenvalues can be almost equal: on 20 000 samples of independent views, float32 changed the
+        """Collect moments, in float32 for float32 features if there are labels and the result is precise enough."""
+        # Without labels, eigenvalues can be almost equal. For independent views of 20 000 samples, float32 changed the
         # space of MultiSetCCA by 3e-5 at a condition number of 100.
         ridges = self._ridges(list(maps))
 
@@ -335,7 +317,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     @property
     def is_exact(self) -> bool:
-        """Whether the exact engine is used; with approximation="auto", this is known after `fit`."""
+        """Whether the estimator uses exact kernels, which `fit` decides if approximation="auto"."""
         return is_exact(decided(self))
 
     @property
@@ -343,10 +325,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return getattr(self, "approximation_", self.approximation)
 
     def _maps(self, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None) -> dict[str, FeatureMap]:
-        """Fit the low-rank kernels of the views, or return those that were given.
-
-        views (n, d); weights (n,)
-        """
+        """Fit the low-rank kernels of the views, unless another fit has learned them."""
         if self._given_maps is not None:
             return dict(self._given_maps)
         return fit_maps(self._engine, self.kernel, views, self.random_state, self.center, weights)
@@ -358,13 +337,14 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
-            Views of m samples with the names used in `fit`: arrays of shape (m, d), in chunks of whole rows. A view may be
-            missing, or have rows of NaN for samples that it lacks; the mean is over the views that a sample has.
+            The same views as in `fit`, for m samples. Each view is an array of shape (m, d) in chunks of whole rows. A
+            view can be missing, and rows of NaN mark samples that are missing from a view. Each sample is embedded by
+            the mean over its available views.
 
         Returns
         -------
         ndarray of shape (m, n_components_)
-            Coordinates.
+            Coordinates of the samples.
         """
         check_is_fitted(self)
         return self._project(self._checked(X))
@@ -391,38 +371,39 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
 @parametrized
 class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    r"""Homogeneity analysis: one space for the samples and the categories of J categorical columns.
+    r"""Homogeneity analysis, an embedding of samples and categories for J categorical columns.
 
-    A category has the mean coordinates of its samples, and a new sample has the mean coordinates of its categories. The
-    eigenvalues equal those of multiple correspondence analysis of the indicator matrix.
+    Samples and categories are embedded in the same space. A category has the mean coordinates of its samples, and a new
+    sample has the mean coordinates of its categories. The eigenvalues equal those of multiple correspondence analysis.
 
     Parameters
     ----------
     n_components : int, default=2
-        Number of dimensions: at most the number of categories minus the number of columns, and less than the number of
+        Number of coordinates: at most the number of categories minus the number of columns, and less than the number of
         samples.
     ridge : float, default=1e-12
-        Ridge relative to n, at least 0. It keeps the coordinates of rare categories finite; 1e-12 has no effect.
+        Regularization strength relative to the number of samples, at least 0. Larger values shrink the coordinates of
+        rare categories. The default has no visible effect.
     tol : float, default=1e-9
-        Residual of the eigenpairs, relative to the largest eigenvalue, at which the search stops.
+        Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=200
-        Maximum number of block steps of the eigenvalue search.
+        Maximum number of block steps of the eigensolver.
     %(random_state)s
 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, n_components)
-        Object scores, orthonormal.
+        Coordinates of the training samples (object scores), in orthonormal columns.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     quantifications_ : list of ndarray of shape (categories of the column, n_components)
-        Coordinates of the categories, one array per column.
+        Coordinates of the categories of each column.
     categories_ : list of ndarray
         Sorted categories of each column.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
     n_iter_ : int
-        Number of steps.
+        Number of block steps of the eigensolver.
 
     Notes
     -----
@@ -430,7 +411,8 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     .. math:: H \Big[ \tfrac{1}{J} \sum_j G_j (G_j' G_j)^{-1} G_j' \Big] H,
 
-    where G_j is the indicator matrix (samples x categories) of column j, and H is the centering matrix.
+    where J is the number of columns, G_j is the indicator matrix (samples x categories) of column j, and H is the
+    centering matrix.
 
     References
     ----------
@@ -467,11 +449,11 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Parameters
         ----------
         X : array-like of shape (n, J), or a mapping with one view
-            Categories: numbers or strings. NaN and None are missing; a sample has no influence on columns in which its
-            value is missing.
+            Categories of n samples in J columns, as numbers or strings. NaN and None are missing values, which do not
+            influence the fit.
         %(y_unused)s
         sample_weight : array-like of shape (n,) or None, default=None
-            Weights of the samples.
+            Weight of each training sample.
 
         Returns
         -------
@@ -481,7 +463,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Raises
         ------
         UserError
-            If there are more components than dimensions that the categories span.
+            If `n_components` exceeds the number of dimensions that the categories span, or if a column has no category.
         """
         return self._fit(X, y, sample_weight)
 
@@ -506,7 +488,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         parts = [np.where(has, weights, 0.0)[used] for has in known.T]
         rows = [np.sqrt(part)[:, None] for part in parts]
         solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
-        # Values at a sample with a missing category are 0, because its row of indicators is 0.
+        # If the category of a sample is missing, its row of indicators is 0, and so is its smoothed value.
         smoothers = [
             lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
             for R, G, solver in zip(rows, indicators, solvers, strict=True)
@@ -523,7 +505,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     @row_by_row
     def transform(self, X: Inputs) -> np.ndarray:
-        """Compute the object scores of samples.
+        """Compute the coordinates of samples as the mean of the coordinates of their categories.
 
         Parameters
         ----------
@@ -533,12 +515,12 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         Returns
         -------
         ndarray of shape (m, n_components)
-            Object scores.
+            Coordinates of the samples (object scores).
 
         Raises
         ------
         UserError
-            For a category that is unknown, and for a sample without any.
+            If a category did not occur in `fit`, or if a sample has no category in any column.
         """
         check_is_fitted(self)
         X = self._table(X, reset=False)
@@ -549,7 +531,6 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         return np.asarray(sum(parts)) / count[:, None]
 
     def _table(self, X: Any, reset: bool) -> np.ndarray:
-        """Return the columns of an array, or of the one view of a mapping, in memory."""
         view, columns = _one_view(X)
         try:
             columns = validate_data(
@@ -568,7 +549,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         missing = missing_entries(X)
-        if missing.any():  # any category stands in for them until their rows become zeros
+        if missing.any():  # Replace missing values by any category, whose indicators are set to 0 below.
             first = np.array([categories[0] for categories in self.categories_], X.dtype)
             X = np.where(missing, first, X)
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")

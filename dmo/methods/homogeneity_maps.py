@@ -1,9 +1,13 @@
-"""Linear maps of kernel generalized homogeneity analysis and its special cases [KGHA: Xiong, Szedmak, Piater 2014].
+"""Eigensolvers of kernel generalized homogeneity analysis and its special cases [KGHA: Xiong, Szedmak, Piater 2014].
 
-All methods compute the top eigenvectors X (n x p) of one map, M = H [sum_j w_j H_j] H / sum_j w_j, with smoothers
-H_j = K_j (K_j + c_j I)^-1 (eqs. 26, 27, 30, 33). KGHA uses the balance as the weight of each view and 1 for the labels.
-Multiple-set CCA uses weight 1 for all views. Homogeneity analysis uses indicator matrices and c -> 0. The eigenvectors
-are found in the block Krylov space of the labels.
+KGHA, multiple-set CCA and homogeneity analysis compute the leading eigenvectors X of the matrix
+
+    M = H [sum_j w_j H_j] H / sum_j w_j,   H_j = K_j (K_j + c_j I)^-1,
+
+where H is the centering matrix, K_j is the kernel matrix of view j, c_j is its ridge, and w_j is its weight
+(equations 26, 27, 30 and 33). In KGHA, the labels are an additional view of weight 1, and all other views have the
+weight `balance`. In multiple-set CCA, all views have weight 1. Homogeneity analysis is the case of indicator matrices
+and ridges close to 0.
 """
 
 from __future__ import annotations
@@ -26,46 +30,42 @@ from dmo.progress import stage
 from dmo.threads import in_threads, product, single_blas
 
 Placed: TypeAlias = Callable[[np.ndarray], Any]
-"""Function that places n x k blocks on the client or on workers for a search."""
+"""Type of a function that stores a block of vectors in client memory or on Dask workers."""
 _LOST = 1e-6
-"""Squared length, relative to the part that was projected out, below which a direction is projected again. It is the
-square of a thousandth of the length; rounding of 1e-12 of the length then leaves an error of `_STRAIGHT`."""
+"""Relative squared length below which the remainder of an orthogonalized vector is orthogonalized again.
+
+At a thousandth of the original length, a floating-point error of 1e-12 becomes an error of 1e-9 in the direction."""
 _STRAIGHT = 1e-9
-"""Tolerance of orthonormality, a hundredth of the rounding error of float32 rows."""
+"""Tolerance of orthonormality, which is a hundredth of the floating-point error of float32 rows."""
 
 
 @dataclass(frozen=True)
 class LabelSubspace:
-    """Block Krylov space of the labels for given ridges, which is the same for every balance."""
+    """Block Krylov space that starts from the labels and is the same for all values of the parameter `balance`."""
 
-    # With M = (w T + H_Y) / total, where T is the part of the views, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}. H_Y is
-    # zero except in the first block.
+    # M is a weighted sum of T = H [sum_j H_j] H, for the views j, and of the smoother of the labels. The range of this
+    # smoother is the span of the labels Y. Therefore span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, for every balance.
     #
-    # Numerics: blocks are orthonormalized by their Gram matrix. This is repeated if the first result is inaccurate
-    # because some directions are close to floating-point error. T times a block is projected on the other blocks, twice
-    # if little of it is new. Directions below 3e-7 of the longest one are dropped, which limits the smallest residual
-    # that can be measured. The residual of a Ritz pair is the part of T times the last block outside of the basis,
-    # because T maps all earlier blocks into the basis.
+    # New blocks T V are orthogonalized against the basis and orthonormalized by their Gram matrix. Directions shorter
+    # than 3e-7 of the longest one are dropped, which limits the accuracy of the residuals. T maps all blocks except the
+    # last one into the basis, so only the last block contributes to the residual of a Ritz pair.
 
-    views: LinearMap  # v -> T v
-    count: int  # number of views in T
-    blocks: tuple[np.ndarray, ...]  # (n, q): the orthonormal basis
-    labels: np.ndarray  # (q, q): H_Y projected on the first block
-    projected: np.ndarray  # (m, m): T projected on the basis
-    beyond: np.ndarray  # (n, last): part of T times the last block that is outside of the basis
-    gap: np.ndarray  # (last, last): Gram matrix of `beyond`
+    views: LinearMap  # Function that multiplies vectors by T.
+    count: int  # Number of views in T.
+    blocks: tuple[np.ndarray, ...]  # Orthonormal basis, in blocks of vectors of length n.
+    labels: np.ndarray  # Projection of the smoother of the labels on the first block.
+    projected: np.ndarray  # Projection of T on the basis, as an m x m matrix.
+    beyond: np.ndarray  # Component of T times the last block that is orthogonal to the basis.
+    gap: np.ndarray  # Gram matrix of `beyond`.
 
     @classmethod
     def of(cls, views: LinearMap, count: int, first: np.ndarray, labels: np.ndarray) -> LabelSubspace:
-        """Create the space with a single block, the orthonormalized labels.
-
-        first (n, q); labels (q, q)
-        """
+        """Create the space with a single block `first`, which contains the orthonormalized labels."""
         none = np.zeros((0, 0))
         return cls(views, count, (), labels, none, none, none)._with(first)
 
     def longer(self) -> LabelSubspace:
-        """Add one block: the part of T times the last block that is outside of the basis."""
+        """Return the space with one more block, which is T times the last block."""
         block, gap = self.beyond, self.gap
         projected = self.projected[:, -len(gap) :]
         most = max(np.einsum("ij,ij->j", projected, projected).max(), np.diagonal(gap).max())
@@ -75,7 +75,7 @@ class LabelSubspace:
         return self._with(orthonormal(block, (gap + gap.T) / 2))
 
     def _with(self, block: np.ndarray) -> LabelSubspace:
-        """Return the space with an additional orthonormal block."""
+        """Return the space with an additional block, which must be orthonormal."""
         found = replace(self, blocks=(*self.blocks, block))
         old, beyond = len(self.projected), self.views(block)
         column = np.vstack([own.T @ beyond for own in found.blocks])
@@ -86,10 +86,7 @@ class LabelSubspace:
         return replace(found, projected=(T + T.T) / 2, beyond=beyond, gap=(gap + gap.T) / 2)
 
     def vectors(self, coordinates: np.ndarray) -> np.ndarray:
-        """Compute the vectors with these coordinates in the basis, or in its first blocks.
-
-        coordinates (m, k) -> (n, k)
-        """
+        """Compute the vectors whose coordinates in the basis, or in its first blocks, are given."""
         found, start = np.zeros((len(self.blocks[0]), coordinates.shape[1])), 0
         for block in self.blocks:
             if start < len(coordinates):
@@ -99,15 +96,15 @@ class LabelSubspace:
 
     @property
     def complete(self) -> bool:
-        """Whether T maps the space into itself."""
+        """Whether T maps the space into itself, so that all residuals are 0."""
         return not self.gap.size or bool(np.diagonal(self.gap).max() <= 0)
 
     def fit(self, balance: float, k: int) -> Eigenpairs:
-        """Compute the k largest Ritz pairs for a balance."""
+        """Compute the k largest Ritz values, with their Ritz vectors and residuals, for a value of `balance`."""
         total, m = balance * self.count + 1.0, len(self.projected)
         M = balance / total * self.projected
         M[: len(self.labels), : len(self.labels)] += self.labels / total
-        # Computing all pairs by divide and conquer takes half the time of other LAPACK methods for the largest pairs.
+        # Compute all eigenpairs, because divide and conquer takes half the time of computing only the largest pairs.
         values, vectors = np.linalg.eigh(M)
         values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
         last = vectors[m - len(self.gap) :]
@@ -116,7 +113,7 @@ class LabelSubspace:
         return Eigenpairs(values, vectors, residuals, [float(values.sum())], True)
 
     def grown(self, balance: float, k: int, residual: float, most: int) -> tuple[LabelSubspace, Eigenpairs | None]:
-        """Add blocks until all residuals are at most `residual`; return None if `most` directions do not suffice."""
+        """Add blocks until all residuals are at most `residual`; return None if `most` basis vectors do not suffice."""
         space = self
         while True:
             pairs = space.fit(balance, k)
@@ -128,10 +125,7 @@ class LabelSubspace:
 
 
 def orthonormal(block: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Combine columns so that their Gram matrix becomes the identity.
-
-    block (n, q); gram (q, q) -> (n, p)
-    """
+    """Orthonormalize the columns of a block with the Gram matrix `gram`, and drop linearly dependent columns."""
     for _ in range(2):
         values, vectors = np.linalg.eigh(gram)
         keep = values > 1e-13 * max(values[-1], np.finfo(float).tiny)
@@ -142,19 +136,20 @@ def orthonormal(block: np.ndarray, gram: np.ndarray) -> np.ndarray:
     return block
 
 
-_CUTOFF = 1e-8  # singular values of the loadings, relative to the largest, that are noise
-_ROUGHEST = 0.1  # relative residual of the least accurate solves; larger ones would not save products
+_CUTOFF = 1e-8  # Relative singular value below which loadings are floating-point error.
+_ROUGHEST = 0.1  # Maximum relative residual of inexact solves. Larger residuals would not save products.
 
 
 class HomogeneityMap:
-    """Map M = H [sum_j w_j H_j] H / sum_j w_j, whose top eigenvectors are the embeddings of the homogeneity family.
+    """Weighted mean of centered smoothers, whose leading eigenvectors are the coordinates of the samples.
 
-    weights (n,) per smoother: sample weights, 0 for samples that are missing from the view
+    Each smoother can have its own sample weights, which are 0 for samples that are missing from its view.
     """
 
-    # [KGHA 26, 27, 30, 33]. Samples missing from a group are passive [Gifi 1990, chapter 2]: with D_j = diag(weights),
-    # M = sum_j w_j D_j / sum_j w_j and U = M^1/2 X, the eigenproblem sum_j w_j D_j H_j X = sum_j w_j M X Lambda equals
-    # that of the symmetric map M^-1/2 sum_j (w_j / sum_j w_j) D_j H_j M^-1/2, excluding the direction M^1/2 1.
+    # With diagonal matrices D_j of sample weights and their mean D = sum_j w_j D_j / sum_j w_j, the coordinates X solve
+    # sum_j w_j D_j H_j X = sum_j w_j D X Lambda. This map is the symmetric form for U = D^1/2 X, which is
+    # D^-1/2 sum_j (w_j / sum_j w_j) D_j H_j D^-1/2 without the direction D^1/2 1. Samples that are missing from a view
+    # are passive in the sense of Gifi 1990, chapter 2.
 
     def __init__(
         self,
@@ -165,9 +160,9 @@ class HomogeneityMap:
         total = float(sum(shares))
         self._parts = [(smoother, share / total) for smoother, share in zip(smoothers, shares, strict=True)]
         self.direct = all(not getattr(part, "iterative", True) for part, _ in self._parts)
-        """Whether every smoother solves by factors in client memory, so that they can run in parallel threads."""
+        """Whether all smoothers use matrix factors in client memory, so that they can run in parallel threads."""
         self._adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
-        """Smoothers that solve faster if solutions may be less accurate, with their weights."""
+        """Iterative smoothers, which are faster if their solutions may be less accurate, with their weights."""
         self._weights: list[Any] = [share for _, share in self._parts]
         self._unit: np.ndarray | None = None
         self.roots: Any = 1.0
@@ -186,15 +181,15 @@ class HomogeneityMap:
         return U - unit @ (unit.T @ U)
 
     def coordinates(self, U: np.ndarray) -> np.ndarray:
-        """Compute X = M^-1/2 U, with zeros for samples that have no weight in any view."""
+        """Convert eigenvectors to coordinates, which are 0 for samples without weight in any view."""
         return U if self._unit is None else U * beside(U, self._inverse)
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
-        """Map the columns of B (n x k)."""
+        """Multiply the columns of B by the mean of the smoothers."""
         B = self.coordinates(self._centered(B))
         if self.direct:
             found = iter(in_threads(lambda part: part[0](B), self._parts))
-        else:  # Products with tiles use their own threads or workers.
+        else:  # Run the smoothers one after another, because products with tiles already use threads or workers.
             found = (self._smoothed(smoother, B) for smoother, _ in self._parts)
         image = reduce(operator.add, (part * beside(B, own) for part, own in zip(found, self._weights, strict=True)))
         return self._centered(self.coordinates(image))
@@ -202,10 +197,11 @@ class HomogeneityMap:
     def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
         if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
             return smoother(B)
-        return B.home.send(smoother(np.asarray(B)))  # The factor is in the client process, or covers some samples only.
+        # Multiply in the client process if the matrix factor is stored there or contains only some of the samples.
+        return B.home.send(smoother(np.asarray(B)))
 
     def home(self, size: int) -> Home | None:
-        """Return the workers whose rows all smoothers can multiply, or None for the client process."""
+        """Return the workers that can store the blocks for all smoothers, or None to store them in the client."""
         own: list[Any] = [smoother for smoother, _ in self._parts if _on_workers(smoother)]
         homes: list[Any] = [home_of(smoother.solver.A, size) for smoother in own]
         if not homes or homes[0] is None or any(home.parts != homes[0].parts for home in homes):
@@ -219,15 +215,14 @@ class HomogeneityMap:
         return Home(homes[0].client, homes[0].parts, homes[0].places, lost)
 
     def loosen(self, error: float) -> None:
-        """Allow less accurate solutions in smoothers that solve faster with them."""
-        # A small balance reduces the cost twice: the direct smoother of the labels determines the eigenvalues, and
-        # errors of the views are multiplied by their fraction of the weights.
+        """Allow iterative smoothers to compute less accurate solutions."""
+        # Errors of the smoothers are multiplied by their fraction of the weights, which is small for a small balance.
         for smoother, _ in self._adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self._adaptive)))
 
 
 def _on_workers(smoother: LinearMap) -> bool:
-    """Return whether the smoother uses a kernel whose tiles are on workers."""
+    """Return whether the smoother uses a kernel matrix that is stored as tiles on workers."""
     solver: Any = smoother.solver if isinstance(smoother, Smoother) and smoother.iterative else None
     return solver is not None and home_of(solver.A) is not None
 
@@ -241,20 +236,20 @@ def krylov(
     max_steps: int = 30,
     random_state: int | None = None,
 ) -> Eigenpairs:
-    """Find X by block Krylov with Rayleigh-Ritz, starting from the centered labels and, if needed, random vectors.
+    """Compute the k leading eigenvectors by block Krylov iteration, which starts from the labels if there are labels.
 
-    labels (n, L)
+    If the labels have fewer than k independent columns, random vectors are added.
     """
-    # With a small balance, M is close to the smoother of the labels, so X is close to their span and two steps are
-    # mostly enough. A random start would converge slowly, because the eigenvalues are clustered just below 1.
+    # For a small weight of the views, the eigenvectors are close to the span of the labels, and two steps are mostly
+    # enough. After a random start, convergence would be slow, because the eigenvalues are clustered just below 1.
     loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
     def search(placed: Placed) -> Eigenpairs:
         start = placed(np.zeros((n, 0)) if labels is None else labels - labels.mean(axis=0))
         start = orthonormalize(start) if labels is not None else start
         if start.shape[1] < k:
-            # Ten extra directions, because the last ones of a random block converge last; at most n - 1, excluding the
-            # mean.
+            # Add ten vectors, because the last vectors of a random block converge slowly. Centered vectors of length n
+            # span at most n - 1 dimensions.
             extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
             noise = np.random.default_rng(random_state).standard_normal((n, max(extra, k - start.shape[1])))
             start = hstack([start, orthonormalize(placed(noise - noise.mean(axis=0)), against=start)])
@@ -264,7 +259,7 @@ def krylov(
 
 
 def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs]) -> Eigenpairs:
-    """Run a search where the blocks of `size` numbers are multiplied by the map: in the client or on workers."""
+    """Run an eigensolver in the client process, or on the workers that store the kernel matrices."""
     if not isinstance(apply, HomogeneityMap):
         return search(np.asarray)
     if apply.direct:
@@ -274,7 +269,7 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
 
 
 _MARGIN = 4.0
-"""Factor by which coefficients of a block may exceed those of the block before it."""
+"""Factor by which the coefficients of a block may exceed the coefficients of the previous block."""
 
 
 def alternating_least_squares(
@@ -286,16 +281,14 @@ def alternating_least_squares(
     random_state: int | None = None,
     plain: bool = False,
 ) -> Eigenpairs:
-    """Find X by the iteration of the paper from a random start; with `plain`, without its acceleration."""
-    # The paper replaces X by an orthonormal basis of M X, which is orthogonal iteration. With a small balance, the
-    # wanted eigenvalues are clustered, and the objective tr(X'M X) stops changing long before X is an eigenspace.
-    # Therefore the iteration stops based on the residual. Each accelerated step uses the k best Ritz vectors of the
-    # span of X, its residual and the previous X, which contains the step of the paper. The objective never decreases.
-    # `history` of the result contains the objective after each application of M. The images of X and of the previous X
-    # are combinations of known images. The solves may be as inexact as the residual allows, as in `block_krylov`.
-    # Xiong, Szedmak, Piater 2014, section 3 [KGHA 26-33]; the span: Knyazev 2001 (LOBPCG).
+    """Compute the k leading eigenvectors by alternating least squares, with acceleration unless `plain` is true."""
+    # The algorithm of the paper replaces X by an orthonormal basis of M X (orthogonal iteration). If the eigenvalues
+    # are clustered, the objective tr(X'M X) stops changing long before X is an eigenspace, so convergence is checked by
+    # the residual. An accelerated step uses the k best Ritz vectors in the span of X, its residual and the previous X,
+    # as in LOBPCG [Knyazev 2001]. The span contains M X, so the objective never decreases. The products of M with X and
+    # the previous X are combinations of known products. See section 3 of Xiong, Szedmak, Piater 2014.
     noise = np.random.default_rng(random_state).standard_normal((n, k))
-    # X and the objectives of the last complete step, from which the search resumes if workers are lost
+    # Keep X and the objectives of the last complete step, from which the iteration resumes if workers are lost.
     kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []
     loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
@@ -313,8 +306,8 @@ def alternating_least_squares(
                 X = product(basis.V, turn)
                 rest = product(basis.image, turn) - X * values
                 residuals = lengths(rest) / abs(values[0])
-                # Estimate the coefficients of the next block in the Ritz vectors, which multiply the errors of its image,
-                # by those of this block. They mostly decrease, and the factor covers most exceptions.
+                # The error of the next product is multiplied by the coefficients of its block in the Ritz vectors.
+                # Estimate the coefficients by those of the current block, times a factor in case they increase.
                 worst = min(1.0, _MARGIN * np.linalg.norm(turn[-block.shape[1] :], axis=0).max(initial=0.0))
                 history.append(float(values.sum()))
                 advance(1)
@@ -325,7 +318,7 @@ def alternating_least_squares(
                     break
                 kept = np.asarray(X), list(history)
                 if plain or inexact:
-                    # The step of the paper, or a restart from X whose images are exact enough.
+                    # Continue with M X as in the paper, or restart from X with more accurate products.
                     block = orthonormalize(X if inexact else product(basis.image, turn))
                     basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=inexact)
                     continue
@@ -334,7 +327,7 @@ def alternating_least_squares(
                 basis = basis.restarted(span)
                 slack.restarted(np.linalg.qr(span)[0])
                 block = orthonormalize(rest, against=basis.V)
-                if not block.shape[1]:  # The basis is invariant; the residual is floating-point error of the map.
+                if not block.shape[1]:  # The basis is invariant, so the residual is only floating-point error.
                     converged = True
                     break
                 basis = basis.extended(block)
@@ -344,14 +337,9 @@ def alternating_least_squares(
 
 
 def decoder(loadings: np.ndarray) -> np.ndarray:
-    """Compute the decoder pinv(Q) of the label loadings Q: scores = X_hat pinv(Q).
-
-    loadings (L, p) -> (p, L)
-    """
-    # Singular values below 1e-8 times the largest are dropped. If the condition number of Q shows that there are none,
-    # R^-1 U' of Q = U R takes a third of the time.
-    #
-    # [KGHA 31].
+    """Compute the pseudo-inverse of the label loadings, which converts coordinates to label scores [KGHA 31]."""
+    # Singular values below 1e-8 times the largest are dropped. If the condition number is small, no singular value is
+    # dropped, and the QR decomposition takes a third of the time.
     Q = np.asarray(loadings, np.float64)
     factors = _triangular(Q)
     if factors is not None:
@@ -361,14 +349,9 @@ def decoder(loadings: np.ndarray) -> np.ndarray:
 
 
 def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Compute the decoders of all numbers of leading components: the decoder of k components is T[:k, :k] U[:, :k]'.
-
-    loadings (L, p) -> (p, p)
-    """
-    # With Q = U R, the leading columns of Q have the leading block of R, whose inverse is the leading block of T =
-    # R^-1.
-    #
-    # [KGHA 31].
+    """Compute matrices T and U such that T[:k, :k] U[:, :k]' is the decoder of the first k components [KGHA 31]."""
+    # If Q = U R are the loadings, the first k columns of Q have the leading k x k block of R. The inverse of this block
+    # is the leading block of T = R^-1, because R is triangular.
     factors = _triangular(np.asarray(loadings, np.float64))
     if factors is None:
         return None
@@ -377,26 +360,24 @@ def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _triangular(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (U, R) with Q = U R, or None if the condition number of Q indicates noisy singular values."""
+    """Return the QR decomposition (U, R) of Q, or None if Q is ill-conditioned."""
     if Q.shape[0] < Q.shape[1]:
         return None
     U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
-    condition, _ = scipy.linalg.lapack.dtrcon(R)  # reciprocal; within a factor p of the ratio of singular values
+    # The reciprocal condition number is within a factor p of the ratio of the extreme singular values.
+    condition, _ = scipy.linalg.lapack.dtrcon(R)
     return (U, R) if condition > _CUTOFF * len(R) else None
 
 
 _STEPS = 12
-"""Maximum number of blocks that hyperparameter candidates share; each has as many columns as the labels."""
+"""Maximum number of blocks of the Krylov space that hyperparameter candidates share."""
 
 
 class SharedKrylov:
-    """Embeddings for many hyperparameter candidates; candidates that differ only in balance share a Krylov space.
+    """Eigensolver for many hyperparameter candidates, which share a Krylov space if they differ only in `balance`."""
 
-    Y (n, L)
-    """
-
-    # A candidate is solved separately if `_STEPS` blocks are not enough for it, or if it needs more components than the
-    # rank of the labels.
+    # A candidate is solved separately if 12 blocks are not enough, or if it has more components than the rank of the
+    # labels.
 
     def __init__(self, Y: np.ndarray, steps: int = _STEPS):
         self.Y, self._start, self._steps = Y, orthonormalize(Y - Y.mean(axis=0)), steps
@@ -405,9 +386,9 @@ class SharedKrylov:
     def coordinates(
         self, key: Any, views: Sequence[LinearMap], labels: LinearMap, balance: float, k: int, tol: float
     ) -> Eigenpairs | None:
-        """Find the top k pairs with vectors in the shared basis; return None if the basis would become too large.
+        """Compute the k leading eigenpairs in the shared basis, or return None if the basis would become too large.
 
-        `key` identifies the ridges.
+        The argument `key` identifies the ridges of a candidate.
         """
         rank = self._start.shape[1]
         if k > rank:
@@ -419,10 +400,7 @@ class SharedKrylov:
 
     @property
     def basis(self) -> np.ndarray:
-        """Basis of the last solution.
-
-        -> (n, m)
-        """
+        """Orthonormal basis of the last solution, as the columns of an array."""
         assert self._last is not None
         return np.hstack(self._last[1].blocks)
 
@@ -437,7 +415,7 @@ class SharedKrylov:
         max_steps: int,
         random_state: int | None,
     ) -> Eigenpairs:
-        """Find the top k eigenpairs of the homogeneity map."""
+        """Compute the k leading eigenpairs of the mean of the smoothers."""
         pairs = self.coordinates(key, views, labels, balance, k, tol)
         if pairs is not None:
             assert self._last is not None
@@ -446,7 +424,7 @@ class SharedKrylov:
         return krylov(apply, len(self.Y), k, self.Y, tol, max_steps, random_state)
 
     def _first(self, views: Sequence[LinearMap], labels: LinearMap) -> LabelSubspace:
-        """Create the space of the centered labels, with T = H [sum_j H_j] H; H_Y is applied to centered columns."""
+        """Create the Krylov space whose first block contains the centered labels."""
         mean, start = HomogeneityMap(views, [1.0] * len(views)), self._start
         projected = start.T @ labels(start)
         return LabelSubspace.of(lambda B: len(views) * mean(B), len(views), start, projected)

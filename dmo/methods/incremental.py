@@ -1,4 +1,4 @@
-"""Incremental fits by `partial_fit`, which adds rows and labels without reading earlier rows again."""
+"""Incremental fits by `partial_fit`, which adds samples without reading earlier samples again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dmo.methods.base import Estimator
 from dmo.persistence import with_prefix, without_prefix
 
 _ENOUGH = 100
-"""Minimum number of rows in a batch to learn label sets and probabilities from it."""
+"""Minimum number of samples in a batch from which label sets and probabilities are learned."""
 
 
 def _can_add(estimator: Any) -> bool:
@@ -42,10 +42,9 @@ def _can_add(estimator: Any) -> bool:
 
 
 class Incremental(Estimator):
-    """Mixin that adds `partial_fit` to estimators whose low-rank fit needs only a `LowRankPass`; see `_fit_pass`.
+    """Mixin that adds `partial_fit` to estimators with low-rank kernels, which need only moments of the samples."""
 
-    The first `partial_fit` starts to keep the moments of all rows, which are saved with the model; `fit` deletes them.
-    """
+    # `partial_fit` keeps the moments of all samples, which are saved with the model. `fit` deletes the moments.
 
     approximation: Any
     kernel: Any
@@ -62,26 +61,26 @@ class Incremental(Estimator):
 
     @property
     def _adds_rows(self) -> bool:
-        """Whether `partial_fit` is available: it requires a low-rank engine."""
+        """Whether `partial_fit` is available, which requires low-rank kernels."""
         engine = self.approximation
         return bool(engine != "auto" and not is_exact(engine))
 
     @property
     def _factors(self) -> tuple[Any, bool]:
-        """Kernels of the factor rows, and whether the factor rows are centered."""
+        """Low-rank kernels, and whether to center their feature maps."""
         return self.kernel, self.center
 
     @property
     def _functions_of_views(self) -> Mapping[str, Any]:
-        """Fitted functions by view."""
+        """Fitted functions of new rows by view."""
         return self.expansions_
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        self.__dict__.pop("pass_", None)  # `fit` does not keep moments.
+        self.__dict__.pop("pass_", None)  # Delete the moments of an earlier `partial_fit`.
         return super()._data(X, y, sample_weight)
 
     def _fit_pass(self, done: LowRankPass) -> None:
-        """Fit the model from the moments (counts, sums and Gram matrix) of all rows."""
+        """Fit the model from the moments of all samples, which are their number, sums and Gram matrix."""
         raise NotImplementedError
 
     @available_if(_can_add)
@@ -92,31 +91,32 @@ class Incremental(Estimator):
         """Update the model with additional samples.
 
         The first call fits the feature maps of the kernels, so its samples should represent all data. Each later call
-        reads its own rows once and solves the equations again. The result equals one fit of all rows with these feature
-        maps.
+        reads only its own samples and then fits the model again. The model is the same as after a single fit of all
+        samples with these feature maps.
 
         Parameters
         ----------
         X : mapping of view to rows, list of rows, or rows
             Views of n additional samples.
         y : array-like of shape (n, L) or (n,), default=None
-            Labels of 0 and 1, n classes, n lists of labels, or regression targets, which are scaled by the statistics
-            of the first call. A call can add columns or names of new labels, which are then 0 for all earlier samples.
-            Methods without labels ignore y.
+            Label matrix of 0 and 1, vector of n classes, n lists of labels, or regression targets. Regression targets
+            are scaled by the statistics of the first call. A call can add new labels, which are then 0 for all earlier
+            samples. Estimators without labels ignore y.
         classes : array-like of shape (L,) or None, default=None
-            All classes, required in the first call if y is a vector of classes.
+            All classes, which the first call requires if y is a vector of classes.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights. They do not affect the choice of landmarks among the samples of the first call.
+            Sample weights, which do not affect the choice of landmarks in the first call.
 
         Returns
         -------
         estimator
-            This estimator, fitted on all samples so far.
+            This estimator, fitted on the samples of all calls.
 
         Raises
         ------
         UserError
-            If views differ, labels are missing or classes are unknown, or after `fit`, which does not keep moments.
+            If the views differ from earlier calls, if labels are missing, if a class is unknown, if the estimator has a
+            decoder or class weights, or if it was fitted by `fit`.
         """
         check_parameters(self)
         if getattr(self, "_decoder", None) is not None:
@@ -159,10 +159,7 @@ class Incremental(Estimator):
         return self
 
     def _read_batch(self, y: Any, n: int, first: bool, weights: np.ndarray | None, classes: Any) -> np.ndarray | None:
-        """Read labels or outputs of n additional samples; return None if the method does not use them.
-
-        -> (n, L)
-        """
+        """Read the labels or regression targets of n additional samples, or return None if the method ignores y."""
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
             raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
@@ -176,17 +173,17 @@ class Incremental(Estimator):
         return Y
 
     def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:
-        """Learn label sets from the rows of the last batch; estimators without label sets do nothing."""
+        """Learn label sets from the samples of the last batch. The default implementation does nothing."""
 
     def _pass_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the moments of the folds for a saved model, or empty mappings if there are none."""
+        """Return the moments for a saved model, or empty mappings if the model has none."""
         if not hasattr(self, "pass_"):
             return {}, {}
         arrays, meta = FoldMoments(self.pass_.folds).to_arrays()
         return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """Restore the moments from `_pass_arrays`, with the feature maps of the fitted functions."""
+        """Restore the moments of a saved model, and take the feature maps from the fitted functions."""
         if "pass" in meta:
             kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
             self.pass_ = LowRankPass({v: part.feature_map for v, part in self._functions_of_views.items()}, kept.folds)

@@ -1,4 +1,4 @@
-"""Annotation by nearest training samples: a common base class, and joint equal contribution (JEC)."""
+"""Joint equal contribution (JEC), and the base class of annotation by nearest training samples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from dmo.parameters import parametrized
 
 
 class DistanceAnnotator(Annotator):
-    """Annotation from view distances to the training samples, which the model stores.
-
-    Base class of `JEC`, `TagProp` and `TwoPassKNN`.
-    """
+    """Base class of `JEC`, `TagProp` and `TwoPassKNN`, which predict labels from distances to the training samples."""
 
     _needs: ClassVar[dict[str, Need]] = {"n_neighbors": COUNT}
 
@@ -32,7 +29,7 @@ class DistanceAnnotator(Annotator):
     random_state: int | None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
-        """Store the training samples and learn to predict labels from their distances.
+        """Store the training samples, and fit the parameters of the method.
 
         Parameters
         ----------
@@ -42,12 +39,12 @@ class DistanceAnnotator(Annotator):
         Returns
         -------
         estimator
-            The fitted estimator.
+            This estimator, fitted.
 
         Raises
         ------
         UserError
-            If parameters, views and labels are inconsistent.
+            If parameters, views or labels are invalid.
         """
         return self._fit(X, y)
 
@@ -57,19 +54,20 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is None:
             return LeftOut()
-        # Column scales were learned from all samples, so leaving a sample out of the distances is not enough.
+        # Use cross-validation if column scales were learned, because these scales depend on the omitted sample.
         return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
-        """Fit additional parameters, and return leave-one-out scores of the training samples if they are needed."""
+        """Fit the parameters of the method, and return leave-one-out scores if a decoder needs them."""
         return None if self.decoder is None else self._neighbor_scores(views, same=True)
 
     def _neighbor_scores(self, views: Mapping[str, Rows], same: bool = False) -> np.ndarray:
-        """Compute label scores (m x L); with `same`, leave-one-out scores of the training samples."""
+        """Compute label scores; if `same` is true, score the training samples without themselves as neighbors."""
         raise NotImplementedError
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return neighbors (m x k) and their distances (V x m x k), with the same k for new rows and training rows."""
+        """Return the indices of the k nearest training samples, and their distances in each view."""
+        # Use the same k for new samples as for training samples, which have one candidate fewer.
         return self.distances_.nearest(views, min(self.n_neighbors, self.distances_.n - 1), same)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
@@ -84,27 +82,23 @@ class DistanceAnnotator(Annotator):
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
 
 
-_QUERIES = 512  # rows whose label similarity to all training samples is in memory at a time
+_QUERIES = 512  # Number of samples per block, which limits the memory for label similarities.
 
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
-    """Transfer labels from nearest training samples to scores of samples.
-
-    nearest (m, k); Y (n, L) -> (m, L)
-    """
-    # Labels of the nearest sample come first, frequent ones before rare ones. Labels of the other neighbors follow.
-    # They are ranked by their frequency among these neighbors times their co-occurrence with labels of the nearest
-    # sample.
-    #
-    # Makadia, Pavlovic, Kumar 2008, section 3.
+    """Compute label scores from the labels Y of training samples and the indices `nearest` of the nearest ones."""
+    # The labels of the nearest sample have the highest scores, in the order of their frequency. The scores of labels of
+    # the other neighbors are their frequencies among these neighbors times their co-occurrence with labels of the
+    # nearest sample. See section 3 of Makadia, Pavlovic, Kumar 2008.
     known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
     scores = np.empty((len(nearest), Y.shape[1]))
     for where in row_blocks(len(nearest), _QUERIES):
         first, rest = Y[nearest[where, 0]].astype(np.float64), nearest[where, 1:]
         others = np.zeros(first.shape)
-        for column in rest.T:  # One at a time, because all of them would need m k L numbers.
+        for column in rest.T:  # Add one neighbor at a time to limit the memory.
             others += Y[column] / rest.shape[1]
-        # Weight n_ab / n_b of label a with label b, as (first / n_b) Y' Y without the L x L matrix of n_ab
+        # The co-occurrence of labels a and b is the fraction of samples with b that have a. Multiply by Y' and then by
+        # Y, without the L x L matrix of co-occurrences.
         own = Y[where].astype(np.float64) if same else np.zeros(first.shape)
         share = first / np.maximum(Y.sum(axis=0) - own, 1)
         together = (known.T @ (known @ share.T)).T - own * (share * own).sum(axis=1, keepdims=True)
@@ -115,17 +109,18 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -
 
 @parametrized
 class JEC(DistanceAnnotator):
-    """Joint equal contribution (JEC): label transfer from nearest training samples with equal weights of all views.
+    """Joint equal contribution (JEC), which transfers labels from the nearest training samples.
 
-    JEC is a common baseline in papers on image annotation.
+    JEC is a common baseline for image annotation. The distance of two samples is the mean of their distances in all
+    views.
 
     Parameters
     ----------
     %(distances)s
     n_neighbors : int, default=5
-        Number of neighbors by the mean distance over views.
+        Number of nearest training samples.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Rule that turns scores into decisions, learned from leave-one-out scores of the training samples.
+        Rule that turns scores into predicted labels, learned from held-out scores of the training samples.
     %(random_state)s
     %(prepare)s
 
@@ -134,9 +129,9 @@ class JEC(DistanceAnnotator):
     labels_ : ndarray of shape (n, L), uint8
         Labels of the training samples.
     rule_ : ScoreRule
-        Rule that maps raw scores to the scores that rank labels.
+        Rule that converts raw scores to ranking scores.
     classes_ : ndarray of shape (L,)
-        Class labels, or label names.
+        Classes or label names.
 
     References
     ----------

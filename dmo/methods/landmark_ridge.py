@@ -1,30 +1,26 @@
-"""Ridge regression on kernel values at landmarks: its solvers, and the choice between them.
+"""Ridge regression on kernel values at landmarks, by conjugate gradients or normal equations.
 
-With C = k(X, Z), W = k(Z, Z) = T'T and coefficients a = T^-1 w on kernel values, the regression on the Nystrom factor
-rows C T^-1 solves (T^-T C'C T^-1 + c I) w = T^-T C'y. For n rows and r landmarks, the direct solve needs n r^2
-multiplications for the factor rows, the same number for their Gram matrix, and r^3 for landmarks and solve. Conjugate
-gradients on kernel values need no factor rows; each iteration costs 4 n r k for k labels. There are two
-preconditioners:
+For n samples X, r landmarks Z and the ridge c, let C = k(X, Z) and W = k(Z, Z) = T'T. The rows of C T^-1 are the
+Nystrom features of the samples. Their ridge regression solves (T^-T C'C T^-1 + c I) w = T^-T C'y, and the coefficients
+of the kernel values are T^-1 w. A direct solution needs n r^2 multiplications for the features and n r^2 for their Gram
+matrix. Conjugate gradients do not need the features, and one iteration costs 4 n r k multiplications for k labels.
+There are two preconditioners:
 
-- `LandmarkFactors` uses the landmarks only. They are drawn like the rows, so C'C is about n / r W W, and
-  (n / r) T T' + c I = (n / r) A A' is close to the system. About ten iterations are needed, which is efficient for few
-  labels.
-- `RowFactors` uses C'C + c W itself, which costs n r^2. It needs iterations only to correct floating-point error. In
-  single precision, C'C has a relative error of 1e-6, which is too large if landmarks are close together or the ridge is
-  small.
+- `LandmarkFactors` uses only W. Landmarks are random samples, so C'C is close to n / r W W, and the system is close to
+  (n / r) T T' + c I = (n / r) A A', where A is a triangular matrix. About ten iterations are needed, which is efficient
+  for few labels.
+- `RowFactors` uses the exact matrix C'C + c W, which costs n r^2 multiplications. Iterations are needed only to correct
+  floating-point error. In single precision, C'C has a relative error of 1e-6, which is too large if landmarks are close
+  together or the ridge is small.
 
-These systems are not views of `fit.ridge_solves`, because the penalty is W instead of the identity. A view would need T
-and the factor rows, which conjugate gradients avoid.
+The algorithm differs from the paper (Falkon) in four points:
 
-Differences from the paper (Falkon):
-
-1. One r x r matrix stores both triangles: T on and above its diagonal, and A below it. No other matrix of this size is
-   needed. It uses single precision if the pivots of W allow it. Steps use products in the precision of the kernel
-   values. The residual is computed in float64, and the iteration resumes from it if it is too large. With many labels,
-   only a few random combinations are checked, because a product for every label costs as much as two steps.
-2. In double precision, W is factored with pivoting, and linearly dependent landmarks are dropped. The paper adds a
+1. A single r x r matrix stores T on and above its diagonal and A below. It uses single precision if the pivots of W
+   allow it. The true residual is computed in float64 after the iteration, which resumes if the residual is too large.
+   For many labels, the true residual is computed only for a few random combinations of labels to save products.
+2. In double precision, W is factorized with pivoting, and linearly dependent landmarks are dropped. The paper adds a
    constant to the diagonal instead.
-3. The intercept is a separate unknown in the system and in the preconditioner, so rows need not be centered.
+3. The intercept is an additional unknown, so the kernel values need not be centered.
 4. Each label has its own step sizes and stops when it has converged.
 
 Source: Rudi, Carratino, Rosasco 2017, algorithm 1.
@@ -52,23 +48,23 @@ from dmo.memory import part_of_free
 from dmo.threads import single_blas
 
 _RESTARTS = 4
-_MIRROR = 256  # rows and columns that are mirrored at a time
-_PROBES = 4  # random combinations of labels
-_NEAR = 0.1  # maximum residual, relative to the right-hand sides, of a solution that only needs correction of rounding
-_PER_LABEL = 24  # landmarks per label: a Gram matrix costs n r^2, an iteration 4 n r k
+_MIRROR = 256  # Number of rows per block.
+_PROBES = 4  # Number of random combinations of labels for which the true residual is computed.
+_NEAR = 0.1  # Relative residual above which a solution with `RowFactors` is rejected.
+_PER_LABEL = 24  # Number of landmarks per label up to which a Gram matrix costs less than about ten iterations.
 PASSES = 40
-"""Number of labels whose products take as long as reading the data."""
-_SINGLE = 1e-3  # minimum pivot for 3 or 4 correct digits in single precision, relative to the largest diagonal entry
+"""Number of labels for which the products of an iteration take as long as reading the data."""
+_SINGLE = 1e-3  # Relative pivot of W below which single precision has fewer than 3 correct digits.
 
 
 class LandmarkFactors:
-    """Triangles T and A in one matrix: T'T = W and A A' = T T' + c r / n I, for linearly independent landmarks.
+    """Preconditioner from the triangular matrices T and A with T'T = W and A A' = T T' + (c r / n) I.
 
-    square (m, m)
+    The argument `square` is the kernel matrix W of the landmarks, which is overwritten.
     """
 
     solves: ClassVar[bool] = False
-    """Whether the preconditioner solves the system up to floating-point error."""
+    """Whether the preconditioner is the exact inverse of the system, except for floating-point error."""
 
     def __init__(self, square: np.ndarray, drop: float, ridge: float):
         lauum, self._trtrs = scipy.linalg.get_lapack_funcs(("lauum", "trtrs"), (square,))
@@ -86,7 +82,7 @@ class LandmarkFactors:
                 rows, columns = slice(i, min(i + _MIRROR, rank)), slice(j, min(j + _MIRROR, rank))
                 below = self._both[rows, columns].T
                 self._both[columns, rows] = below if i != j else np.triu(below) + np.tril(self._both[rows, columns], -1)
-        self.ones = np.array([self._both[i, i:].sum() for i in range(rank)])  # T 1 for the stored triangle
+        self.ones = np.array([self._both[i, i:].sum() for i in range(rank)])  # Row sums of T.
         self._both, _ = lauum(self._both, lower=1, overwrite_c=1)
         self._both[np.diag_indices(rank)] += ridge
         if cholesky_in_place(self._both):
@@ -98,32 +94,23 @@ class LandmarkFactors:
         return np.asarray(self._trtrs(self._both, B, lower=lower, trans=trans)[0])
 
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
-        """Solve with T.
-
-        B (r, k) -> (r, k)
-        """
+        """Multiply B by the inverse of T, or by the inverse of the transpose of T if `trans` is true."""
         return self._triangle(B, self._root, 0, int(trans))
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by the matrix of the ridge penalty, here the identity.
-
-        B (r, k) -> (r, k)
-        """
+        """Multiply B by the matrix of the ridge penalty, which is the identity."""
         return B
 
     def inverse(self, B: np.ndarray) -> np.ndarray:
-        """Solve with A A'.
-
-        B (r, k) -> (r, k)
-        """
+        """Multiply B by the inverse of A A'."""
         return self._triangle(self._triangle(B, self._other, 1, 0), self._other, 1, 1)
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Return an approximate inverse of the system."""
-        per = n / len(self.keep)  # number of rows per landmark
+        """Return a function that multiplies by an approximate inverse of the system."""
+        per = n / len(self.keep)  # Number of samples per landmark.
         sums = per * self.ones
         toward = self.inverse(sums[:, None])[:, 0] / per
-        rest = n - sums @ toward  # part of the ones that the landmarks do not explain
+        rest = n - sums @ toward  # Schur complement of the intercept.
 
         def precondition(R: np.ndarray) -> np.ndarray:
             own = self.inverse(R[:-1]) / per
@@ -136,29 +123,23 @@ class LandmarkFactors:
 
 
 def _pivoted(square: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Compute T' of the landmarks with pivots above `tol`, in the memory of W, and the indices of these landmarks."""
+    """Compute the pivoted Cholesky factor of W in place, and the indices of landmarks with pivots above `tol`."""
     factored, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1, overwrite_a=1)
     return corner(factored.T, int(rank)).T, pivots[:rank] - 1
 
 
 def solved_by_rows(r: int, n_labels: int) -> bool:
-    """Return whether the Gram matrix of the rows costs less than the products of about ten iterations."""
+    """Return whether the Gram matrix of the kernel values costs less than about ten iterations."""
     return r <= _PER_LABEL * (n_labels + PASSES)
 
 
 def least_pivot(square: np.ndarray) -> float:
-    """Factor a positive definite matrix in its lower triangle, and return the smallest pivot.
-
-    square (m, m)
-    """
+    """Compute the Cholesky factor of a matrix in place, and return the smallest pivot, or 0 if there is no factor."""
     return 0.0 if cholesky_in_place(square) else float(square.diagonal().min(initial=np.inf)) ** 2
 
 
 def corner(square: np.ndarray, r: int) -> np.ndarray:
-    """Move the leading rows and columns of a matrix together within its memory.
-
-    square (m, m) -> (r, r)
-    """
+    """Return the leading r x r block of a matrix as a contiguous array in the memory of the matrix."""
     memory = square.reshape(-1)
     for j in range(r if r < len(square) else 0):
         memory[j * r : (j + 1) * r] = square[j, :r]
@@ -166,36 +147,30 @@ def corner(square: np.ndarray, r: int) -> np.ndarray:
 
 
 class RowFactors:
-    """Cholesky factor of C'C + c W, for rows and an intercept together.
+    """Preconditioner from the Cholesky factor of C'C + c W, including the intercept.
 
-    gram, square (r, r); sums (r,)
+    The argument `gram` is C'C of centered kernel values, `sums` contains the column sums of C, and `square` is W.
     """
 
     solves: ClassVar[bool] = True
 
     def __init__(self, gram: np.ndarray, sums: np.ndarray, square: np.ndarray, n: int, c: float, center: bool):
-        for rows in row_blocks(len(gram), _MIRROR):  # Avoid another matrix of this size.
+        for rows in row_blocks(len(gram), _MIRROR):  # Add in blocks, which avoids another r x r matrix.
             gram[rows] += c * square[rows]
             if not center:
                 gram[rows] += np.outer(sums[rows] / n, sums)
         self.keep, self._square, self._sums, self._system = np.arange(len(gram)), square, sums, Equilibrated(gram)
 
     def root(self, B: np.ndarray, trans: bool = False) -> np.ndarray:
-        """Return unknowns unchanged, because they are the coefficients.
-
-        B (r, k) -> (r, k)
-        """
+        """Return B unchanged, because the unknowns of this system are the coefficients of the kernel values."""
         return B
 
     def penalty(self, B: np.ndarray) -> np.ndarray:
-        """Multiply by the matrix of the ridge penalty, here W.
-
-        B (r, k) -> (r, k)
-        """
+        """Multiply B by the matrix of the ridge penalty, which is W."""
         return np.vstack([self._square[rows].astype(B.dtype) @ B for rows in row_blocks(len(B), _MIRROR)])
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
-        """Return the inverse of the system."""
+        """Return a function that multiplies by the inverse of the system."""
         mean = self._sums / n
 
         def precondition(R: np.ndarray) -> np.ndarray:
@@ -216,11 +191,10 @@ def landmark_ridge(
     center: bool = True,
     tol: float = 1e-5,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve ridge regression on kernel values at landmarks, equivalent to that on their Nystrom factor rows.
+    """Solve a ridge regression on kernel values at r landmarks, which is equivalent to one on Nystrom features.
 
-    right (r + 1, k) -> coefficients (r, k); offset (k,)
+    For k right-hand sides of length r + 1, return coefficients of shape (r, k) and k intercepts.
     """
-    # Rudi, Carratino, Rosasco 2017, algorithm 1.
     k, precondition = right.shape[1], factors.preconditioner(n, center)
 
     def whitened(image: np.ndarray) -> np.ndarray:
@@ -238,13 +212,13 @@ def landmark_ridge(
     target = whitened(right)
     first = precondition(target)
     least = np.sqrt(np.maximum(np.einsum("ij,ij->j", target, first), np.finfo(float).tiny))
-    # Random signs: the squared residuals of these combinations equal those of all labels on average.
+    # Combine the labels with random signs. The expected squared residual of a combination is the mean over all labels.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (k, _PROBES)) / np.sqrt(k) / least[:, None]
 
     def typical(found: np.ndarray) -> float:
         return float(np.sqrt(np.mean(length(target @ signs - apply(found @ signs, True)) ** 2)))
 
-    rest, found, share = target, np.zeros_like(target), np.ones(k)  # residual, solution, and relative residuals
+    rest, found, share = target, np.zeros_like(target), np.ones(k)  # Residuals, solution and relative residuals.
     if factors.solves:
         found, near = first, typical(first)
         if near > _NEAR:
@@ -256,7 +230,8 @@ def landmark_ridge(
     for _ in range(_RESTARTS):
         if share.max() <= 2 * tol:
             break
-        # The recursive residual in float32 drifts from the true residual, so recompute it in float64.
+        # In float32, the recursive residual of conjugate gradients drifts from the true residual. Therefore, stop the
+        # iteration early and compute the true residual in float64.
         found = found + column_gradients(
             lambda X, which: apply(X, False), rest, precondition, min(0.5, tol / share.max())
         )
@@ -282,26 +257,26 @@ def landmark_ridge(
 def _coefficients(
     factors: LandmarkFactors | RowFactors, found: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    # Use the memory order of a model store, so that a saved model predicts bit-identical scores.
+    # Use the memory order of a saved model, so that the scores of a loaded model are bit-identical.
     offset = found[-1] if center else np.zeros(found.shape[1])
     return np.ascontiguousarray(factors.root(found[:-1]), np.float64), offset
 
 
 _TOL = {"float32": 1e-4, "float64": 1e-10}
-"""Relative residuals by precision of the kernel values."""
+"""Tolerance for relative residuals, by the precision of the kernel values."""
 _WELL = 1e-3
-"""Relative residual for landmarks with a well-conditioned kernel: it changes test errors in their fifth digit."""
-_ROWS = 256  # rows of a square matrix processed at a time
-_DIGITS = 100  # safety margin: ten times the error of a Gram matrix in roundings of a sum of squares
+"""Tolerance for relative residuals if W is well-conditioned, which changes test errors only in the fifth digit."""
+_ROWS = 256  # Number of rows per block.
+_DIGITS = 100  # Safety factor on the floating-point error of a Gram matrix.
 log = logging.getLogger("dmo")
 
 
 def landmark_regression(
     values: LandmarkMap, source: Rows, Y: np.ndarray, c: float, center: bool, choose: bool = False
 ) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
-    """Fit ridge regression of labels (n x L) on kernel values at landmarks, by normal equations or conjugate gradients.
+    """Fit a ridge regression of labels on kernel values at landmarks, by normal equations or conjugate gradients.
 
-    source (n, d); Y (n, L) -> coefficients (r, L); offset (L,)
+    Return the feature map, the coefficients and the intercepts. If `choose` is true, Nystrom features can be used.
     """
     own, n, r = _Values.of(values, source), source.shape[0], values.rank
     square, tol = values.square(values.dtype), _TOL[values.dtype.name]
@@ -343,13 +318,13 @@ def _on_factor_rows(
 
 
 def kept_bytes() -> int:
-    """Return the maximum size in bytes of kernel values at landmarks cached for the next pass in the client process."""
+    """Return the maximum size in bytes of the kernel values that the client process caches between iterations."""
     return max(2**30, part_of_free(0.25))
 
 
 @dataclass(frozen=True)
 class _Values:
-    """Products of kernel values at landmarks; their mean is subtracted while summing and added back afterwards."""
+    """Products with the matrix C of kernel values, which are computed with centered values for precision."""
 
     raw: FeatureRows
     dtype: np.dtype
@@ -358,14 +333,15 @@ class _Values:
 
     @classmethod
     def of(cls, values: LandmarkMap, source: Rows) -> Self:
-        """Estimate the mean and `square`, the mean square of centered values, from some of the landmarks."""
+        """Estimate the means of the kernel values and their mean squared deviation from some of the landmarks."""
         some = values.raw(values.landmarks[:_ROWS])
         shift = some.mean(axis=0)
         raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept_bytes())
         return cls(raw, values.dtype, shift.astype(np.float64), float(some.var(axis=0).mean()))
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:
-        """Return whether C'C + c W is well above the rounding error of C'C, estimating C'C by n / r W W."""
+        """Return whether the smallest pivot of C'C + c W is well above the floating-point error of C'C."""
+        # Estimate C'C by n / r W W, because landmarks are random samples.
         least = least_pivot(square.copy(order="F"))
         return least * (least * n / len(square) + c) > _DIGITS * np.finfo(square.dtype).eps * n * self.square
 
@@ -374,25 +350,26 @@ class _Values:
         return image
 
     def products(self, B: np.ndarray, wide: bool) -> np.ndarray:
-        """Compute [C, 1]'[C, 1] B."""
+        """Compute the product [C, 1]'[C, 1] B."""
         shifted = np.vstack([B[:-1], B[-1:] + self.shift @ B[:-1]])
         return self._unshifted(landmark_products(self.raw, None, shifted, wide))
 
     def right(self, Y: np.ndarray, center: bool, wide: bool) -> np.ndarray:
-        """Compute [C, 1]'Y, with centered labels if `center`."""
+        """Compute the product [C, 1]'Y, with centered labels if `center` is true."""
         image = self._unshifted(landmark_products(self.raw, Y, None, wide))
         return image[:, :-1] - np.outer(image[:, -1], image[-1, :-1] / len(Y)) if center else image[:, :-1]
 
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Compute C'C of centered rows, C'1 and `right`, in one pass if there are fewer labels than landmarks."""
+        """Compute C'C of centered rows, the column sums of C, and the right-hand sides of the labels."""
+        # Compute these matrices in one pass over the data, unless there are more labels than landmarks.
         together = Y.shape[1] <= len(self.shift)
-        # Convert the labels; otherwise the products of all panels use float64.
+        # Convert the labels to the precision of the kernel values. Otherwise, all products would use float64.
         beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
         (moments,) = collect_moments(self.raw, beside if together else None)
         (where, *labels), n = moments.slices().values(), moments.n
         sums, products = moments.sums[where], moments.gram[where, labels[0]].copy() if together else None
         gram = corner(moments.gram, len(sums))
-        for rows in row_blocks(len(gram), _ROWS):  # Avoid another matrix of this size.
+        for rows in row_blocks(len(gram), _ROWS):  # Subtract in blocks, which avoids another r x r matrix.
             gram[rows] -= np.outer(sums[rows], sums / n)
         ones = sums + n * self.shift
         if products is None:

@@ -1,7 +1,7 @@
-"""Lazy application of methods on rows to dask arrays and xarray objects.
+"""Lazy predictions for dask arrays, and labeled predictions for xarray objects.
 
-Nothing is computed until the result is requested, and chunks of rows are kept. The fitted model is a single node of the
-task graph instead of a part of every task.
+Predictions for dask arrays are lazy, and they have the same chunks of rows as the input. The fitted model is a single
+node of the task graph instead of a part of every task.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from dmo.inputs import as_views, check_view_names, given_views, row_labels
 if TYPE_CHECKING:
     import dask.array as da
 _ROW, _COLUMN = 0, 1
-"""Dimensions of the result; the columns of each view have an additional dimension."""
+"""Indices of the dimensions of the result in the call of `dask.array.blockwise`."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def row_by_row(method: Method) -> Method:
-    """Extend a method on m rows to dask and xarray inputs; the result has the type of the input."""
-    # `_row_shape(name)` of the estimator describes a row of the result: the names of its columns (None for a single
-    # number) and its data type.
+    """Extend a method of an estimator, such as `predict`, to dask and xarray inputs."""
+    # `_row_shape(name)` of the estimator returns the column names of the result, or None for a vector, and its dtype.
     name = method.__name__
 
     @functools.wraps(method)
@@ -55,7 +54,8 @@ def row_by_row(method: Method) -> Method:
 
 
 def _indexed(model: Any, method: str, X: Any, found: Any) -> Any:
-    """Keep the index of several tables if the output is a DataFrame; scikit-learn keeps the index of a single table."""
+    """Keep the index of the input if the output is a DataFrame and the input consists of several tables."""
+    # For a single table, scikit-learn keeps the index.
     if method != "transform" or given_views(X) is None or _get_output_config(method, model)["dense"] != "pandas":
         return found
     import pandas as pd
@@ -65,13 +65,13 @@ def _indexed(model: Any, method: str, X: Any, found: Any) -> Any:
 
 
 def _is_dask(X: Any) -> bool:
-    """Return whether X is a dask array or DataFrame, or contains such a view."""
+    """Return whether X, or one of its views, is a dask array or a dask DataFrame."""
     views = given_views(X)
     return any(hasattr(part, "__dask_graph__") for part in ([X] if views is None else views.values()))
 
 
 def _arrays(X: Any) -> Any:
-    """Convert dask DataFrames to arrays, without counting their rows."""
+    """Convert dask DataFrames to dask arrays, without computing the number of rows."""
     views = as_views(X)
     if views is None:
         return X.to_dask_array() if hasattr(X, "to_dask_array") else X
@@ -79,7 +79,7 @@ def _arrays(X: Any) -> Any:
 
 
 def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str, Any]) -> da.Array:
-    """Apply the method to every chunk of rows of the views; views in memory get the same chunks."""
+    """Apply the method to each chunk of rows. Views in memory are divided into the same chunks as dask arrays."""
     import dask.array as da
 
     chunks = next(view.chunks[0] for view in views.values() if hasattr(view, "__dask_graph__"))
@@ -92,7 +92,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
             )
         parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
-    frozen = copy.copy(model)  # Later fits of the model must not change this result.
+    frozen = copy.copy(model)  # Copy the model, because fitting it again must not change this result.
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
     sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
@@ -117,7 +117,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
 
 
 def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
-    """Return a view with these chunks of whole rows; chunks with unknown numbers of rows are kept."""
+    """Return a view with the given chunks of whole rows. Chunks with an unknown number of rows are not changed."""
     import dask.array as da
 
     if not hasattr(view, "__dask_graph__"):
@@ -130,8 +130,8 @@ def _aligned(view: Any, chunks: tuple[float, ...]) -> da.Array:
 def _apply(
     model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any], empty: Any
 ) -> np.ndarray | scipy.sparse.csr_array:
-    """Apply a method to one chunk of rows; return `empty` for a chunk without rows, for example after filtering."""
-    # Each block is a list of its chunks of columns, which has a single element.
+    """Apply the method to one chunk of rows, or return `empty` if the chunk has no rows."""
+    # Each block is a list of chunks of columns, which contains a single chunk.
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
     if not max(view.shape[0] for view in views.values()):
         return empty
@@ -140,7 +140,7 @@ def _apply(
 
 
 def _labeled_rows(X: Any) -> tuple[str, dict[str, Any]] | None:
-    """Return the sample dimension and its coordinates, or None if X is not an xarray object."""
+    """Return the name of the sample dimension and its coordinates, or None if X is not an xarray object."""
     views = given_views(X)
     first: Any = X if views is None else next((view for view in views.values() if view is not None), None)
     if not (hasattr(first, "dims") and hasattr(first, "coords")):
@@ -155,7 +155,7 @@ def _unlabeled(X: Any) -> Any:
 
 
 def _labeled(model: Any, name: str, values: Any, samples: str, coordinates: dict[str, Any]) -> Any:
-    import xarray as xr  # Callers that pass xarray objects have it installed.
+    import xarray as xr  # The input is an xarray object, so xarray is installed.
 
     if not hasattr(values, "shape"):
         return values

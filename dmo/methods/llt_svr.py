@@ -1,4 +1,4 @@
-"""LLT-SVR: support vector regression on the output manifold, with a local frame for each output."""
+"""Support vector regression on the output manifold (LLT-SVR), with a local frame for each output."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
 from dmo.parameters import parametrized
 
 Neighbors = Literal["samples", "distinct"]
-_TOLERANCE = 1e-8  # smaller singular values, relative to the range of the data, are floating-point errors
-_TIE = 1e-9  # smaller relative differences of distances are floating-point errors
-_EQUAL = 1e-8  # singular values with a smaller difference, relative to the largest, are equal
-_BLOCK = 4096
+_TOLERANCE = 1e-8  # Singular value, relative to the range of the data, below which a direction is floating-point error.
+_TIE = 1e-9  # Relative difference below which two distances are equal.
+_EQUAL = 1e-8  # Difference, relative to the largest singular value, below which two singular values are equal.
+_BLOCK = 4096  # Number of outputs per block.
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Local frames U_i as orthonormal columns in `basis` (n x L x L); ranks of the neighborhoods in `ranks` (n)."""
+    """Orthonormal bases of shape (n, L, L), and the number of directions that each of n neighborhoods spans."""
 
     basis: np.ndarray
     ranks: np.ndarray
@@ -35,17 +35,11 @@ class Frames:
 def neighborhood_frames(
     Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples", weights: np.ndarray | None = None
 ) -> Frames:
-    """Compute an orthonormal frame for each output from its nearest outputs.
-
-    Y (n, L); weights (n,)
-    """
-    # U_i contains the left singular vectors of the centered `n_neighbors` outputs nearest to y_i (Euclidean distance,
-    # including y_i). Outputs at the same distance as the last neighbor have fractional weights, so the result does not
-    # depend on the order of the samples. A neighborhood may not span all directions, because n_neighbors <= L or
-    # because outputs are repeated. Its frame is then completed to a full basis with the nearest coordinate axes. The
-    # frame of a single repeated output is therefore the identity.
-    #
-    # Liu, Lin, Yu 2009, Algorithm 1.
+    """Compute an orthonormal frame for each of n outputs from the nearest outputs [Liu, Lin, Yu 2009, Algorithm 1]."""
+    # A frame contains the left singular vectors of the centered neighborhood of an output, which includes the output.
+    # Outputs at the same distance as the last neighbor have fractional weights, so the frames do not depend on the
+    # order of the samples. If a neighborhood does not span all directions, the frame is completed to a full basis with
+    # the nearest coordinate axes. The frame of a neighborhood of equal outputs is therefore the identity.
     # `np.unique` sorts the outputs, so their order does not depend on the order of the samples.
     distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
@@ -62,16 +56,16 @@ def neighborhood_frames(
 
 def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
     """Return the peak memory in bytes of a fit with frames, for n samples with m distinct outputs."""
-    # In addition to all frames and their singular vectors, `_complete` needs seven matrices per sample of a block. The
-    # solver needs four matrices per sample.
+    # The completion of frames needs seven L x L matrices for each output of a block, in addition to all frames and
+    # singular vectors. The solver needs four L x L matrices for each sample.
     b = min(m, _BLOCK)
     return 8 * L * max(L * (m + 7 * b) + 2 * b * min(n_neighbors, L), 4 * n * L)
 
 
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
-    """Compute frames of distinct outputs Y (m x L) with counts (m); `samples` are the outputs of all samples."""
+    """Compute the frames of distinct outputs Y, which occur `counts` times in the outputs `samples`."""
     m, L = Y.shape
-    # Search few outputs with a tree, which uses one thread: threads of a brute-force search waste time in busy waiting.
+    # Search few outputs with a tree in a single thread. The threads of a brute-force search waste time by busy waiting.
     search = NearestNeighbors(algorithm="kd_tree" if m * L <= _BLOCK else "auto").fit(Y)
     enough = min(m, int(np.ceil(n_neighbors / counts.min())))
     floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
@@ -82,7 +76,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
         radius = distance[np.arange(len(near)), reached]
         share = _shares(distance, counts[near], radius[:, None], n_neighbors)
         left, values = _directions(Y[near], share)
-        # Search again if ties at the last distance extend beyond the outputs that were found.
+        # Repeat the search if more outputs than those found have the same distance as the last neighbor.
         for i in np.flatnonzero((distance[:, -1] <= radius * (1 + _TIE)) & (near.shape[1] < m)):
             far, index = search.radius_neighbors(Y[where][i : i + 1], radius[i] * (1 + _TIE))
             order = np.argsort(index[0])
@@ -97,7 +91,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
 
 
 def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float, n_neighbors: int) -> np.ndarray:
-    """Compute weights of neighbors; outputs at the radius share the remaining weight equally."""
+    """Compute the weights of neighbors; all outputs at the distance of the last neighbor share the remaining weight."""
     inside = distance < radius * (1 - _TIE)
     tied = ~inside & (distance <= radius * (1 + _TIE))
     left = n_neighbors - (counts * inside).sum(axis=-1, keepdims=True)
@@ -106,17 +100,17 @@ def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float
 
 
 def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute left singular vectors (n x L x k) and values (n x k) of weighted neighborhoods (n x m x L)."""
+    """Compute the left singular vectors and singular values of n weighted neighborhoods of m outputs each."""
     centered = hood - ((share[:, :, None] * hood).sum(axis=1) / share.sum(axis=1)[:, None])[:, None]
     left, values, _ = np.linalg.svd((np.sqrt(share)[:, :, None] * centered).transpose(0, 2, 1), full_matrices=False)
     return left, values
 
 
 def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Extend the first `ranks[i]` columns of vectors[i] (n x L x m) to an orthonormal basis."""
-    # Singular vectors of equal singular values are not unique. The basis that an SVD returns depends on floating-point
-    # errors, and the loss of the fit depends on the basis. Therefore, use the basis nearest to the coordinate axes for
-    # these subspaces and for the orthogonal complement of all directions.
+    """Extend the first `ranks[i]` columns of each matrix `vectors[i]` to an orthonormal basis."""
+    # Singular vectors with equal singular values are not unique, and an SVD chooses a basis by floating-point error.
+    # Because the loss depends on the basis, use the basis nearest to the coordinate axes for the subspace of equal
+    # singular values. Do the same for the orthogonal complement of all directions.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
@@ -140,9 +134,9 @@ def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.
 
 
 def _axes(rest: np.ndarray, count: int) -> np.ndarray:
-    """Compute orthonormal bases (n x L x count) of the spaces onto which `rest` (n x L x L) projects."""
-    # This is Gram-Schmidt with pivoting on the coordinate axes, for all samples at once: each step deflates the
-    # projector by the column with the largest diagonal entry.
+    """Compute orthonormal bases of `count` vectors for the ranges of n orthogonal projectors `rest`."""
+    # Orthogonalize the projections of the coordinate axes by Gram-Schmidt with pivoting, for all projectors at once.
+    # Each step chooses the axis with the largest diagonal entry and removes its direction from the projector.
     basis = np.empty((*rest.shape[:2], count))
     for column in range(count):
         diagonal = np.einsum("ijj->ij", rest)
@@ -155,65 +149,67 @@ def _axes(rest: np.ndarray, count: int) -> np.ndarray:
 
 @parametrized
 class LLTSVR(OutputSVR):
-    r"""Support vector regression on the output manifold, with a loss in the local frame of each output.
+    r"""Support vector regression on the output manifold (LLT-SVR), with a local frame for each output.
 
-    Residuals are measured in a local frame of each training output, which follows the manifold of the outputs.
+    LLT-SVR measures the residuals of a training sample in a local frame of its output. The frame follows the manifold
+    of the outputs, because it is computed from the nearest outputs.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of the inputs; see `dmo.kernels.parse`. Kernels of several views are averaged. With "precomputed", X is
-        the n x n kernel matrix in `fit` and the m x n kernel matrix in `predict`.
+        Kernel of the inputs, see `dmo.kernels.parse`. The kernels of several views are averaged. With "precomputed", X
+        is the n x n kernel matrix in `fit` and the m x n kernel matrix in `predict`.
     C : float, default=10.0
-        Weight of the loss, above 0.
+        Weight of the loss, above 0. Larger values regularize less.
     epsilon : float, default=0.1
         Half-width of the tube in which residuals have no loss, in units of the outputs scaled by `target_scale`.
     n_neighbors : int, default=6
-        Number of outputs in a neighborhood (kappa in the paper), including the output of the sample itself; at least 2.
+        Number of outputs in a neighborhood, at least 2, including the output of the sample itself. The paper calls this
+        number kappa.
     frame : {"local", "identity"}, default="local"
-        Frame of the loss. "identity" is equivalent to an independent SVR for each output.
+        Frame of the loss. With "identity", the estimator is equivalent to an independent SVR for each output.
     neighbors : {"samples", "distinct"}, default="samples"
-        Neighbors are the nearest samples, as in the paper, or the nearest distinct outputs. "distinct" is intended for
-        labels, because many samples have the same labels.
+        Whether neighbors are the nearest samples, as in the paper, or the nearest distinct outputs. "distinct" is
+        intended for labels, because many samples have the same labels.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
-        Loss of a residual r. The last three are |r|^p with p = 1, 4/3 or 3/2, without a tube.
+        Loss of a residual r. "l1", "l4/3" and "l3/2" are |r|^p with p = 1, 4/3 and 3/2, without a tube.
     tol : float, default=1e-6
         Relative duality gap at which the solver stops. The gap bounds the difference between the objective and its
-        optimum.
+        minimum.
     max_iter : int, default=5000
-        Maximum number of iterations, with one kernel solve each. A ConvergenceWarning is issued if it is reached.
+        Maximum number of iterations, after which a ConvergenceWarning is issued.
     approximation : {"exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
         Exact or low-rank kernel. `Exact` also sets the storage. An exact kernel in memory is float64 up to 8192 rows.
     %(decoder)s
     %(random_state)s
     target_scale : {"auto", "standard", "none"}, default="auto"
         Scaling of the outputs, which determines the units of `C`, `epsilon` and the objective. "standard" standardizes
-        each output, and predictions are converted to the original units. "none" uses the outputs without scaling, as in
-        the paper. "auto" is "none" for outputs with at most two values each, such as labels, and otherwise "standard".
+        each output, and predictions are converted to the original units. "none" does not scale the outputs, as in the
+        paper. "auto" is "none" if each output has at most two values, as labels do, and otherwise "standard".
     %(prepare)s
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (n, L)
-        f(x) = sum_i k(x, x_i) dual_coef_[i] + intercept_.
+        Coefficients of the kernel values k(x, x_i) at the training samples x_i in the function f.
     intercept_ : ndarray of shape (L,)
-        Bias of each output.
+        Intercept of each output.
     support_ : ndarray of int
-        Samples with a residual outside the tube in at least one direction of their frame.
+        Indices of the samples with a residual outside the tube in at least one direction of their frame.
     n_support_ : int
-        Number of these samples.
+        Number of samples in `support_`.
     objective_ : float
         Value of the objective.
     dual_objective_ : float
-        Value of the dual objective, a lower bound of the optimum.
+        Value of the dual objective, which is a lower bound of the minimum.
     gap_ : float
-        Difference between `objective_` and `dual_objective_`, relative to the objective.
+        Relative duality gap: `objective_` minus `dual_objective_`, divided by the larger absolute value of the two.
     n_iter_ : int
         Number of iterations.
     n_factorizations_ : int
-        Number of factorizations of the kernel matrix, one per penalty of the solver.
+        Number of factorizations of the kernel matrix, one for each penalty parameter of the solver.
     frame_ranks_ : ndarray of shape (n,) or None
-        Number of directions that each neighborhood spans, or None with frame="identity" or a single output.
+        Number of directions that each neighborhood spans. None if frame="identity" or y has a single output.
 
     Notes
     -----
@@ -221,12 +217,12 @@ class LLTSVR(OutputSVR):
 
     .. math:: \tfrac12 \sum_j \|f_j\|^2 + C \sum_i \sum_j \ell\big(u_{ij}' (f(x_i) - y_i)\big),
 
-    where l is `loss`, f_j is a function in the kernel space plus a bias, and the local frame u_i1, ..., u_iL contains the
-    left singular vectors of the centered outputs nearest to y_i.
+    where l is `loss`, f_j is a function in the space of the kernel plus an intercept, and u_i1, ..., u_iL are the left
+    singular vectors of the centered outputs nearest to y_i.
 
     References
     ----------
-    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1. The solver is ADMM; see `dmo.methods.svr_admm`.
+    Liu, Lin, Yu 2009, equations 3-5 and Algorithm 1. The solver is ADMM, see `dmo.methods.svr_admm`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Supervised embeddings of multi-label data by sample duplication, computed without copies of samples."""
+"""Multi-label embedding by sample duplication (MESD), computed without copies of the samples."""
 
 from __future__ import annotations
 
@@ -36,39 +36,40 @@ _OPTIONS = parameters("supervised")
 
 @parametrized
 class MESD(DecodingProjection):
-    """Multi-label embedding by sample duplication: a single-label method in which a sample counts once per label.
+    """Multi-label embedding by sample duplication (MESD).
 
-    Parameters that the method does not use raise an error. Samples without labels (rows of zeros or NaN) are ignored in
-    the fit.
+    MESD applies a supervised embedding for classes to multi-label data: a sample with several labels is treated as
+    several samples with one label each. Samples without labels are ignored in the fit. Parameters that the chosen
+    method does not use raise an error.
 
     Parameters
     ----------
     method : str, default="fda"
-        Single-label method: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r"; see
+        Supervised embedding: "fda", "lfda", "mfa", "mmc", "dla", "dne", "olpp-r", "sonpp", "donpp" or "onpp-r". See
         `TraceEmbedding.methods`.
     weighted : bool, default=False
-        Divide each entry of the matrices of the method by the numbers of labels of its two samples, so that samples
-        with many labels do not have a larger weight. Features are centered first, because the weighted problem depends
-        on their origin.
+        Whether to divide each entry of the n x n matrices of the method by the numbers of labels of both samples.
+        Without this division, samples with many labels have a larger weight.
     n_components : int, default=2
-        Number of dimensions.
+        Number of coordinates, which "fda" limits to the number of classes minus 1.
     ridge : float or None, default=None
-        Ridge c of X'BX + c I, at least 0, for fda, lfda and mfa; it depends on the units of the features. None: 0.001.
+        Regularization strength of "fda", "lfda" and "mfa", at least 0. The value depends on the units of the features.
+        None: 0.001.
     graph : Graph or None, default=None
-        Neighbor graph; the options `n_neighbors`, `adjacency` (including "sum") and `metric` are used. None: each
-        sample is connected to its 15 nearest Euclidean neighbors of the same class, with adjacency "union", or to all
-        other samples of the class (lfda, sonpp, donpp, onpp-r).
+        Neighbor graph, of which only `n_neighbors`, `adjacency` (including "sum") and `metric` are used. By default,
+        neighbors are the 15 nearest samples in Euclidean distance, with adjacency "union". The methods "lfda", "sonpp",
+        "donpp" and "onpp-r" connect all samples of the same class by default.
     options : MethodOptions or None, default=None
         Options of individual methods: `n_repelled`, `regularization`, `penalty` and `repulsion`.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features. Other kernels select the kernel form of the method.
+        Kernel of the features. "linear" projects the features themselves.
     n_landmarks : int or None, default=None
-        Number of random samples; similarities to them (by `kernel`; distances if it is "euclidean") replace the
-        features. None: all samples.
+        Number of random training samples whose similarities replace the features. The similarities are values of
+        `kernel`, or distances if `kernel` is "euclidean". None means that no landmarks are used.
     variance : float in (0, 1] or None, default=None
-        Fraction of the variance of the projected rows that a preceding PCA keeps. None: no PCA.
-    approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="exact"
-        Exact or low-rank kernel; "auto" is exact if the kernel fits in memory.
+        Fraction of the variance of the features that a PCA before the embedding keeps. None means no PCA.
+    approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, Meka or BestLowRank, default="exact"
+        Exact or low-rank kernel. "auto" uses the exact kernel if it fits in memory.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -77,11 +78,11 @@ class MESD(DecodingProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        Fitted function that embeds new samples.
+        Fitted function that computes the coordinates of new samples.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
 
     References
     ----------
@@ -125,17 +126,17 @@ class MESD(DecodingProjection):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the projection.
+        """Fit the embedding to samples and labels.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples, any row source; read into memory.
+            Training samples, which are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes; samples without labels are ignored.
+            Label matrix of 0 and 1, or vector of n classes. Samples without labels are ignored.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights, for the methods "fda" and "mmc" without `weighted`; the other methods depend on neighbors.
-            Landmarks are drawn with equal probability from the samples of positive weight.
+            Sample weights, which only "fda" and "mmc" with weighted=False support. Landmarks are drawn with equal
+            probability from the samples with a positive weight.
 
         Returns
         -------
@@ -160,7 +161,7 @@ class MESD(DecodingProjection):
         classes = int((Y if weights is None else Y[weights > 0]).any(axis=0).sum())
         if classes < 2 and not self.multilabel_ and self.method == "fda":
             raise TooFewSamples("method 'fda' separates classes, but y has one class; pass samples of two classes")
-        if self.method == "fda" and classes > 1:  # the centered class means span at most classes - 1 directions
+        if self.method == "fda" and classes > 1:  # The centered class means span at most `classes` - 1 directions.
             k = self._fewer("n_components", k, classes - 1)
         if weights is not None and (self.weighted or self.method not in SCATTERS):
             raise UserError(

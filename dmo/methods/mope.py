@@ -1,8 +1,7 @@
-"""MOPE: projections onto directions in which samples with a high combined proximity have similar coordinates.
+"""Multi-output proximity-based embedding (MOPE), which places similar samples close to each other.
 
-All forms solve max tr(Z' S Z) for a sparse symmetric matrix S (n x n) of proximities, by the algebraically largest
-eigenvalues.
-Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE 30, 31, 43-46].
+The coordinates Z maximize tr(Z' S Z), where S is a sparse symmetric n x n matrix of proximities of the samples.
+References such as [MOPE 44] are equations of Mu, Goulermas, Tsujii, Ananiadou 2012.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ from dmo.parameters import Part, parametrized
 
 Constraint = Literal["projection", "embedding", "coefficients"]
 CONSTRAINTS: dict[str, float] = {"projection": 0.5, "embedding": 0.0, "coefficients": 1.0}
-"""Exponent of the eigenvalues of K for each orthonormality constraint.
+"""Exponent of the eigenvalues of the kernel matrix K for each constraint on the coefficients Gamma.
 
-"projection" makes P orthonormal in feature space (P'P = Gamma'K Gamma), "embedding" Z (Z'Z = Gamma'KK Gamma), and
-"coefficients" Gamma.
+The constraint "projection" is Gamma'K Gamma = I, "embedding" is Gamma'KK Gamma = I, and "coefficients" is
+Gamma'Gamma = I.
 """
 
 
@@ -64,14 +63,12 @@ def semi_supervised(
     mixing: float,
     method: Literal["pca", "olpp"],
 ) -> TraceProblem:
-    """Combine proximities of labeled samples with an unsupervised term for all samples.
+    """Combine the proximities of labeled samples with an unsupervised term A for all samples [MOPE 44, 45].
 
-    psi, W (n, n); labeled (n,)
+    The objective is mixing * psi + (1 - mixing) * A.
     """
-    # The objective is mixing Psi + (1 - mixing) A_un with A_un = I ("pca", or LSI if rows are not centered) or -Lap(W)
-    # ("olpp"). The constraint is P'P = I, or the same combination of Z_l'Z_l and Z'Z plus a ridge.
-    #
-    # [MOPE 44, 45].
+    # For "pca", A is the identity. For "olpp", A is minus the Laplacian of the graph with weights W. The constraint
+    # "embedding" combines Z'Z of the labeled samples and Z'Z of all samples with the same weights.
     if method not in ("pca", "olpp"):
         raise UserError(f"unsupervised = {method!r}; known: pca, olpp")
     n, index = len(labeled), np.flatnonzero(labeled)
@@ -92,11 +89,10 @@ def semi_supervised(
 
 
 def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | None:
-    """Project the label vectors of samples by an unsupervised method.
+    """Project the rows of a label matrix to `rank` coordinates by an unsupervised method [MOPE 39].
 
-    Y (n, L) -> (n, rank)
+    Return None for "pca", whose coordinates `Proximity` computes itself.
     """
-    # [MOPE 39, and the text below it].
     if name == "pca":
         return None
     labeled, entry = np.flatnonzero(Y.any(axis=1)), METHODS[name]
@@ -112,10 +108,7 @@ def project_labels(name: str, Y: np.ndarray, rank: int | None) -> np.ndarray | N
 def project_long_rows(
     S: QuadraticForm, X: Any, k: int, mean: np.ndarray | None, tol: float, max_steps: int, random_state: int | None
 ) -> EmbeddingFit:
-    """Solve X'SX | I by block Krylov iteration, which only multiplies by X and S, for data with many features.
-
-    X (n, d); mean (d,)
-    """
+    """Compute the leading eigenvectors of X'SX by block Krylov iteration, without forming this d x d matrix."""
 
     def rows(B: np.ndarray) -> np.ndarray:
         Z = np.asarray(X @ B)
@@ -133,14 +126,10 @@ def project_long_rows(
 
 
 def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constraint, ridge: float = 0.0) -> EmbeddingFit:
-    """Compute the coefficients Gamma of Z = K Gamma in the eigenbasis of K (kernel form).
-
-    K (n, n)
-    """
-    # With K = V diag(l) V', Gamma = V (s / l) q, where q are the eigenvectors of s V'SV s. Here s = l^e with the
-    # exponent e of the constraint. With a ridge, Gamma'(KK + ridge K)Gamma = I and s = (l / (l + ridge))^1/2.
-    #
-    # [MOPE 46].
+    """Compute the coefficients Gamma of the coordinates Z = K Gamma for a kernel matrix K [MOPE 46]."""
+    # With the eigendecomposition K = V diag(l) V', the solution is Gamma = V (s / l) q, where q contains the
+    # eigenvectors of s V'SV s. The scale s is l^e, where e is the exponent of the constraint. With a ridge, the
+    # constraint is Gamma'(KK + ridge K)Gamma = I, and s is (l / (l + ridge))^1/2.
     l, V = scipy.linalg.eigh(K, check_finite=False)
     keep = l > CUTOFF * max(l[-1], np.finfo(float).tiny)
     l, V = l[keep], V[:, keep]
@@ -151,51 +140,57 @@ def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constrai
     return EmbeddingFit(found.values, fix_signs(V @ ((scale / l)[:, None] * found.vectors)))
 
 
-_SMALL = 6000  # maximum size of dense square matrices
-_ALL = 4000  # maximum number of samples for a graph of all pairs
+_SMALL = 6000
+"""Maximum size of dense square matrices in a linear projection."""
+_ALL = 4000
+"""Maximum number of samples for a graph of all pairs."""
 
 
 @parametrized
 class MOPE(DecodingProjection):
     r"""Multi-output proximity-based embedding of samples with one or several labels.
 
-    Samples with a high combined proximity of labels and features have similar coordinates.
+    Samples with similar labels and features get similar coordinates. The proximity of two samples combines the
+    similarity of their labels with a weight computed from their features.
 
-    Unlabeled samples (rows of 0, of NaN or of -1; class -1 or NaN) have proximity 0 to all samples. They only affect the
-    unsupervised term, and they are embedded like new samples. With `center`, the supervised term is centered at the mean
-    of the labeled samples. The constraint on Z is centered there as well, except in the kernel form.
+    A sample is unlabeled if its row of y contains only 0, only NaN or only -1, or if its class is -1 or NaN. Unlabeled
+    samples affect only the unsupervised term (see `options`), and they are embedded like new samples. With center=True,
+    the supervised term is centered at the mean of the labeled samples.
 
     Parameters
     ----------
     proximity : Proximity or {"classes", "bits", "projection"}, default="classes"
-        Label proximity G and its similarity measure. It compares classes, label sets ("bits"), or coordinates of label
-        sets in a smaller space ("projection").
+        Label proximity G of two samples. "classes" averages the similarities of their classes. "bits" compares their
+        label sets. "projection" compares coordinates of the label sets in a smaller space.
     combination : Combine or {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        Rule that combines G and the feature weights W to Psi.
+        Rule that combines the label proximities G and the feature weights W into the proximities Psi.
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
-        Neighbor graph with the weights W; Psi is 0 for samples that it does not connect. None: Gaussian weights, 15
-        neighbors of each sample, adjacency "union". If Psi is computed for all pairs, the mean length of the edges is
-        the root mean square of their distances.
+        Neighbor graph with the feature weights W. The proximity Psi is 0 for samples that are not connected. By
+        default, the graph connects each sample to its 15 nearest neighbors (adjacency "union") with Gaussian weights.
+        The default bandwidth is the mean length of the edges, or the root mean square distance of all pairs if Psi is
+        computed for all pairs.
     n_components : int, default=2
-        Number of dimensions.
+        Number of coordinates.
     constraint : {"projection", "embedding", "coefficients"}, default="projection"
-        Orthonormal matrix: the projection P, the embedding Z = X P, or the coefficients of the kernel form.
+        Matrix that must be orthonormal: the projection P, the embedding Z = X P, or the kernel coefficients.
     ridge : float, default=0.0
-        Ridge c of Z'Z + c P'P = I, at least 0, for the constraint "embedding"; it depends on the units of the features.
+        Regularization strength c in the constraint Z'Z + c P'P = I, at least 0, for "embedding" only. The value depends
+        on the units of the features.
     center : bool, default=False
-        Subtract the mean of the features (in the feature space of a kernel, or of the relation features). Sparse rows
-        stay sparse.
+        Whether to center the features, or the feature space of the kernel. Sparse rows stay sparse.
     kernel : str or Kernel, default="linear"
-        "linear" projects the features. Other kernels select the kernel form, which needs an n x n matrix in memory.
+        Kernel of the features. "linear" projects the features themselves. Other kernels need an n x n matrix in memory
+        unless `n_landmarks` is given.
     n_landmarks : int or None, default=None
-        Number of random samples for relation features: values of `kernel` (or distances, if it is "euclidean") to these
-        samples replace the features.
+        Number of random training samples whose similarities replace the features. The similarities are values of
+        `kernel`, or distances if `kernel` is "euclidean". None means that no landmarks are used.
     options : MethodOptions or None, default=None
-        `mixing` is lam in lam Psi + (1 - lam) A, and `unsupervised` selects A: minus the Laplacian of W ("olpp"), or
-        the identity ("pca"). The graph of "olpp" connects nearest neighbors in the features (15 if `n_neighbors` is
-        "all"). None: mixing=1.0, "olpp".
+        Unsupervised term A of the objective `mixing` Psi + (1 - `mixing`) A. With unsupervised="olpp", A is minus the
+        Laplacian of a nearest-neighbor graph, with 15 neighbors if `n_neighbors` is "all". With unsupervised="pca", A
+        is the identity. None means mixing=1.0 and "olpp".
     solver : Solver or None, default=None
-        Iterative solver for data with more than 6000 samples and more than 6000 features. None: tol=1e-6, max_iter=300.
+        Iterative solver for data with more than 6000 samples and more than 6000 features. None means tol=1e-6 and
+        max_iter=300.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -203,25 +198,25 @@ class MOPE(DecodingProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        The fitted function of new samples.
+        Fitted function that computes the coordinates of new samples.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues in descending order.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples; only in the kernel form.
+        Coordinates of the training samples, if `kernel` is not "linear" or `n_landmarks` is given.
     proximity_ : csr_array of shape (n, n)
-        Proximities Psi.
+        Proximity Psi of each pair of connected training samples.
     n_iter_ : int
         Number of iterations.
 
     Notes
     -----
-    The coordinates Z of the samples solve
+    Without an unsupervised term, the coordinates Z of the training samples solve
 
     .. math:: \max_Z \; \mathrm{tr}(Z' \Psi Z),
 
-    where Psi (n x n) combines proximities of the labels with weights from the features, and the scale of Z is constrained.
+    where the scale of Z is limited by `constraint`.
 
     References
     ----------
@@ -272,14 +267,14 @@ class MOPE(DecodingProjection):
     prepare: Prepare | Scales = "auto"
 
     def fit(self, X: Inputs, y: Outputs | None = None) -> Self:
-        """Fit the embedding.
+        """Fit the embedding to samples and labels.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples, any row source; read into memory.
+            Training samples, which are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes; some samples may be unlabeled.
+            Label matrix of 0 and 1, or vector of n classes. Some samples may be unlabeled.
 
         Returns
         -------
@@ -312,7 +307,7 @@ class MOPE(DecodingProjection):
         self._fit_decoder(view, source, data.Y, data.weights.labels)
 
     def _problem(self, X: Any, Y: np.ndarray) -> TraceProblem:
-        """Compute Psi on the neighbor graph (`proximity_`), and return it combined with the unsupervised term."""
+        """Set `proximity_`, and return the eigenproblem of the embedding."""
         measure, given = self._measure(X, Y), self._graph
         wanted = given.n_neighbors
         k = self._fewer("n_neighbors", wanted, X.shape[0] - 1) if isinstance(wanted, int) else None
@@ -351,7 +346,7 @@ class MOPE(DecodingProjection):
         return adjacency(found, given.adjacency)
 
     def _measure(self, X: Any, Y: np.ndarray) -> Any:
-        """Return a function that computes Psi on the nonzero pattern of a graph (n x n CSR)."""
+        """Return a function that computes the proximities of connected samples for a given graph."""
         given, proximity, how = self._graph, self._proximity, self._combination
         bandwidth, scales = given.bandwidth, None
         if given.n_neighbors == "all" or given.selection == "proximity":
@@ -413,7 +408,7 @@ class MOPE(DecodingProjection):
         return Projected(expansion, fit, K @ alpha + offset)
 
     def _relations(self, view: str, X: Any, problem: TraceProblem, k: int, n_landmarks: int) -> Projected:
-        """Fit on relation features: kernel values to random samples [MOPE 3.5]."""
+        """Fit the projection on similarities to random samples, as in section 3.5 of [MOPE]."""
         if n_landmarks > X.shape[0]:
             raise TooFewSamples(
                 f"n_landmarks = {n_landmarks!r} of {X.shape[0]} samples; needs a whole number from 1 to {X.shape[0]}"

@@ -44,7 +44,7 @@ from dmo.parameters import Part, parametrized
 
 
 class RegularizedProjection(IncrementalProjection):
-    """Base class of projections that represent both the inputs and the outputs."""
+    """Base class of projections whose coordinates represent both the inputs and the outputs."""
 
     _needs: ClassVar[dict[str, Need]] = IncrementalProjection._needs | {
         "mixing": SHARE,
@@ -73,7 +73,7 @@ class RegularizedProjection(IncrementalProjection):
         return Data.of(views, note_many(Y) if are_many(Y) else LabelRows(Y), weights, passive=True)
 
     def _form(self) -> tuple[ProjectionOptions, bool, bool]:
-        """Return the options of the solver, whether rows are centered, and whether coordinates are scaled."""
+        """Return the solver options, whether to center the rows, and whether to scale the coordinates."""
         raise NotImplementedError
 
     def _task(self) -> FormTask:
@@ -86,7 +86,7 @@ class RegularizedProjection(IncrementalProjection):
         return options.kernel, center
 
     def _learn(self, data: Data) -> None:
-        """Solve the eigenproblem of the form and fit the decoder."""
+        """Solve the eigenproblem and fit the decoder."""
         (view, source), weights, options = data.only, data.often, self._form()[0]
         k = count_components(self.n_components, 1, data.n, data.n)
         labels, V = directions(data.Y, k, options.random_state)
@@ -108,9 +108,9 @@ class RegularizedProjection(IncrementalProjection):
 
 @parametrized
 class MORP(RegularizedProjection):
-    r"""Multi-output regularized projection, with few features that represent the inputs and predict all outputs.
+    r"""Multi-output regularized projection, a supervised form of kernel PCA.
 
-    The features are linear functions of a kernel of the inputs, so that new samples can be projected.
+    MORP projects the inputs to a few coordinates that represent the inputs and predict all outputs.
 
     Unknown entries of an output matrix, such as missing ratings, are imputed first. A ridge regression with the same
     kernel predicts each output from the samples in which it is known. In the paper, missing ratings are zeros.
@@ -118,31 +118,32 @@ class MORP(RegularizedProjection):
     Parameters
     ----------
     kernel : str or Kernel, default="rbf"
-        Kernel of the inputs. "linear" selects the linear form, for dense or sparse rows.
+        Kernel of the inputs. With "linear", rows can be dense or sparse.
     mixing : float in [0, 1], default=0.5
-        Weight of the outputs (beta in the paper).
+        Weight of the outputs, called beta in the paper.
     ridge : float, default=0.001
-        Ridge of the functions, at least 0, in units of the kernel, which is not normalized. A ridge of 0 requires a
-        kernel of full rank. The exceptions are mixing = 0, low-rank kernels and the linear primal form, which use the
-        pseudo-inverse.
+        Regularization strength, at least 0, in the units of the kernel, which is not normalized. A ridge of 0 requires
+        a kernel matrix of full rank. The exceptions are mixing=0, low-rank kernels, and linear kernels with at most as
+        many features as samples.
     n_components : int, default=2
-        Number of dimensions.
+        Number of coordinates.
     form : {"simplified", "regularized", "direct"}, default="simplified"
-        "simplified" computes the eigenvectors of C, and then a ridge regression of them on the inputs. "regularized" is
-        the regularized problem of the paper; it raises an error if the kernel does not have full rank. "direct" solves
-        X'CXw = lambda (X'X + ridge I)w. See `dmo.methods.projector`.
+        Eigenproblem to solve, where the Notes define the matrix C. "simplified" computes the eigenvectors of C and fits
+        them by ridge regression on the inputs. "direct" solves X'CXw = lambda (X'X + ridge I)w. "regularized" is the
+        regularized problem of the paper, which requires a kernel matrix of full rank.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
-        Similarity of the outputs, which are vectors ("linear", or a kernel or its name), sets or sequences. With
-        "precomputed", y is the n x n similarity matrix.
+        Kernel of the outputs. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for
+        sequences. With "precomputed", y is the n x n kernel matrix.
     center : bool, default=True
-        Center both kernels. New rows are centered with the training means.
+        Whether to center both kernels. New rows are centered with the training means.
     approximation : {"auto", "exact", "nystrom", "meka", "best"}, or Exact, Nystrom, Meka or BestLowRank, default="auto"
-        "auto" is exact for linear kernels, and if the kernel and its factor fit in memory. Otherwise, it selects the
-        better of Nystrom and MEKA. The reason is logged.
+        Exact or low-rank kernel. "auto" is exact if the kernel matrix and its factor fit in memory. Otherwise, it
+        selects the better of the Nystrom and MEKA approximations. For a linear kernel, "auto" is exact up to 4096
+        samples or features, and otherwise uses a Krylov subspace. The reason is logged.
     tol : float, default=1e-6
-        Residual of the eigenpairs relative to the largest eigenvalue.
+        Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=300
-        Maximum number of block steps of the eigensolver. A ConvergenceWarning is issued if it is reached.
+        Maximum number of block steps of the eigensolver, after which a ConvergenceWarning is issued.
     %(decoder)s
     %(random_state)s
     %(prepare)s
@@ -151,28 +152,29 @@ class MORP(RegularizedProjection):
     Attributes
     ----------
     expansion_ : Expansion
-        Fitted function that computes coordinates of new samples.
+        Fitted function that computes the coordinates of new samples.
     eigenvalues_ : ndarray of shape (n_components,)
-        Eigenvalues, in descending order.
+        Eigenvalues in descending order.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
     embedding_ : ndarray of shape (n, n_components)
-        Coordinates of the training samples. It is missing if the fit does not compute them.
+        Coordinates of the training samples, if the fit computes them.
     decoder_ : ndarray of shape (n_components, L)
-        Coefficients from coordinates to outputs, for `decision_function`: least squares, or discriminants of classes.
+        Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
+        discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Offset of the decoder.
+        Intercept of each label or output in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 
     Notes
     -----
-    The features approximate the leading eigenvectors of
+    The coordinates approximate the leading eigenvectors of
 
     .. math:: C = (1 - \beta) K + \beta \frac{\mathrm{tr} K}{\mathrm{tr} K_Y} K_Y,
 
-    where K is a kernel of the inputs, K_Y is a kernel of the outputs, and beta is `mixing`. With mixing = 0, MORP is kernel
-    PCA.
+    where K is the kernel matrix of the inputs, K_Y is the kernel matrix of the outputs, and beta is `mixing`. With
+    mixing=0, MORP is kernel PCA.
 
     References
     ----------
@@ -207,17 +209,17 @@ class MORP(RegularizedProjection):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Fit the projection.
+        """Fit the projection to inputs and outputs.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples: a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
+            Training samples as a NumPy, SciPy sparse, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Outputs as numbers, n classes, or the outputs that the label kernel requires. In a matrix, NaN, None and
-            masked entries are unknown.
+            Matrix of labels or numbers, vector of n classes, or the outputs that `label_kernel` compares. In a matrix,
+            entries that are NaN, None or masked are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            Sample weights. They do not affect the choice of landmarks.
+            Sample weights, which do not affect the choice of landmarks if they are positive.
 
         Returns
         -------
@@ -227,7 +229,8 @@ class MORP(RegularizedProjection):
         Raises
         ------
         UserError
-            If parameters, rows and outputs do not match, or if form="regularized" and the kernel is rank-deficient.
+            If parameters are invalid, if X and y do not match, or if form="regularized" and the kernel matrix does not
+            have full rank.
         """
         return self._fit(X, y, sample_weight)
 
@@ -238,66 +241,68 @@ class MORP(RegularizedProjection):
 
 @parametrized
 class MLSI(RegularizedProjection):
-    r"""Multi-label informed latent semantic indexing, with few directions of word space that reflect the labels.
+    r"""Multi-label informed latent semantic indexing, a supervised form of latent semantic indexing.
 
-    The directions are linear functions of the words. Features are not centered, and sparse rows stay sparse. Unknown
-    entries of a label matrix are imputed by a ridge regression of each label, fitted on the documents in which the label
-    is known.
+    The coordinates of a document are a few linear functions of its words, which also predict its labels. Features are
+    not centered, so sparse rows stay sparse. Unknown entries of a label matrix are imputed first, by a ridge regression
+    of each label on the documents in which it is known.
 
     Parameters
     ----------
     mixing : float in [0, 1], default=0.5
-        Weight of the labels (beta in the paper).
+        Weight of the labels, called beta in the paper.
     ridge : float, default=0.0
-        Ridge of X'X + ridge I, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem uses
-        1e-7 times the mean squared length of the rows instead, because identical documents make it singular.
+        Regularization strength, at least 0. With 0, the primal problem uses the pseudo-inverse. The dual problem
+        replaces a ridge of 0 by 1e-7 times the mean squared length of the rows, because identical documents would make
+        the problem singular.
     n_components : int, default=2
-        Number of dimensions.
+        Number of coordinates.
     form : {"direct", "simplified", "regularized"}, default="direct"
-        "direct" solves X'CXw = lambda (X'X + ridge I)w. "simplified" computes the eigenvectors of C, and then a ridge
-        regression of them on the inputs. "regularized" is equation 12 of the paper, which requires linearly independent
-        rows.
+        Eigenproblem to solve, where the Notes define the matrix C. "direct" solves X'CXw = lambda (X'X + ridge I)w.
+        "simplified" computes the eigenvectors of C and fits them by ridge regression on the words. "regularized" is
+        equation 12 of the paper, which requires linearly independent rows.
     scaled : bool, default=True
-        Multiply coordinates by the square root of their eigenvalue, as in MORP, so that strong directions have more
-        influence on later models. False keeps v'v = 1, the directions of the paper without a scale ("we ... ignore
-        possible scaling factors", below eq. 7).
+        Whether to multiply each coordinate by the square root of its eigenvalue, as in MORP. Coordinates with large
+        eigenvalues then have more influence on later models. The paper ignores "possible scaling factors" (below
+        equation 7).
     dual : bool or "auto", default="auto"
-        True solves for n coefficients of documents (Table 2 of the paper), with one n x n factorization in 8 n^2 bytes.
-        False solves for d coefficients of words (Table 1), with d x d moments from one pass over the data. "auto"
-        selects the smaller problem.
+        Whether to solve the dual problem, which has one coefficient per document (Table 2 of the paper) and factorizes
+        an n x n matrix of 8 n^2 bytes. The primal problem has one coefficient per word (Table 1) and computes a d x d
+        matrix in one pass over the data. "auto" selects the smaller problem.
     label_kernel : str, Kernel, SetKernel or SequenceKernel, default="linear"
-        Similarity of the labels, which are vectors ("linear", or a kernel or its name), sets or sequences. With
-        "precomputed", y is the n x n similarity matrix.
+        Kernel of the labels. Use a kernel or its name for vectors, a `SetKernel` for sets, and a `SequenceKernel` for
+        sequences. With "precomputed", y is the n x n kernel matrix.
     approximation : {"auto", "exact", "krylov", "nystrom"}, or Exact, Krylov or Nystrom, default="auto"
-        Approximation for many documents and words. "krylov" restricts w to a Krylov subspace of words, with a few
-        passes over the data. "nystrom" restricts it to the span of some landmark documents, with one pass. "auto" is
-        exact up to 4096 documents or words, and otherwise Krylov().
+        Approximation for many documents and words. "krylov" restricts the directions w to a Krylov subspace, with a few
+        passes over the data. "nystrom" restricts w to the span of some landmark documents, with one pass. "auto" is
+        "exact" up to 4096 documents or words, and otherwise "krylov".
     tol : float, default=1e-6
-        Residual of the eigenpairs relative to the largest eigenvalue.
+        Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int, default=300
-        Maximum number of block steps of the eigensolver. A ConvergenceWarning is issued if it is reached.
+        Maximum number of block steps of the eigensolver, after which a ConvergenceWarning is issued.
     %(decoder)s
     %(random_state)s
     prepare : Prepare, str or mapping of view to str, default="none"
-        Preparation of rows before the fit; see `Prepare`. By default, documents are not scaled.
+        Preprocessing of the rows, see `Prepare`. By default, documents are not scaled.
     %(class_weight)s
 
     Attributes
     ----------
     expansion_ : LinearExpansion
-        Fitted function that computes coordinates of new documents.
+        Fitted function that computes the coordinates of new documents.
     components_ : ndarray of shape (n_components, d)
-        Directions of word space, for fits without landmarks.
+        Coefficients of the words in each coordinate, for fits without landmarks.
     eigenvalues_ : ndarray of shape (n_components,)
-        Eigenvalues, in descending order.
+        Eigenvalues in descending order.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
     embedding_ : ndarray of shape (n, n_components)
         Coordinates of the training documents, for the dual problem.
     decoder_ : ndarray of shape (n_components, L)
-        Coefficients from coordinates to labels, for `decision_function`: least squares, or discriminants of classes.
+        Coefficients of the coordinates in `decision_function`. They are fitted by least squares, or by linear
+        discriminant analysis for classes.
     decoder_offset_ : ndarray of shape (L,)
-        Offset of the decoder.
+        Intercept of each label or output in `decision_function`.
     n_iter_ : int
         Number of block steps of the eigensolver.
 
@@ -307,7 +312,8 @@ class MLSI(RegularizedProjection):
 
     .. math:: C = (1 - \beta) X X' + \beta \frac{\mathrm{tr} X X'}{\mathrm{tr} Y Y'} Y Y',
 
-    where X contains the words, Y the labels, and beta is `mixing`. With mixing = 0, MLSI is latent semantic indexing.
+    where X is the matrix of word features, Y is the label matrix, and beta is `mixing`. With mixing=0, MLSI is latent
+    semantic indexing.
 
     References
     ----------
@@ -348,17 +354,17 @@ class MLSI(RegularizedProjection):
     class_weight: ClassWeight = None
 
     def fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Fit the directions.
+        """Fit the projection to documents and labels.
 
         Parameters
         ----------
         X : rows of shape (n, d)
-            Documents, sparse or dense: a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
+            Training documents as a SciPy sparse, NumPy, dask or Zarr array in chunks of whole rows.
         y : array-like of shape (n, L) or (n,)
-            Labels as numbers, n classes, or the outputs that the label kernel requires. In a matrix, NaN, None and
-            masked entries are unknown.
+            Matrix of labels or numbers, vector of n classes, or the outputs that `label_kernel` compares. In a matrix,
+            entries that are NaN, None or masked are unknown.
         sample_weight : array-like of shape (n,) or None, default=None
-            Weights of the documents. They do not affect the choice of landmarks.
+            Weights of the documents, which do not affect the choice of landmarks if they are positive.
 
         Returns
         -------
@@ -368,7 +374,7 @@ class MLSI(RegularizedProjection):
         Raises
         ------
         UserError
-            If parameters, rows and labels do not match.
+            If parameters are invalid, or if X and y do not match.
         """
         return self._fit(X, y, sample_weight)
 

@@ -26,44 +26,42 @@ from dmo.parameters import parametrized
 class MultiSetCCA(Incremental, HomogeneityEmbedding):
     r"""Multiple-set (kernel) canonical correlation analysis.
 
-    MultiSetCCA projects all views to the common space on which they agree best by the MAXVAR criterion. With
-    kernel="linear", this is linear CCA. As the ridge goes to 0, the eigenvalues converge to those of generalized CCA
-    divided by the number of views.
+    MultiSetCCA projects all views to a common space in which the views agree best by the MAXVAR criterion. With
+    kernel="linear", this method is linear CCA. As the ridge goes to 0, the eigenvalues converge to those of generalized
+    CCA divided by the number of views.
 
     Parameters
     ----------
     kernel : str, Kernel, mapping of view to kernel, or list, default="rbf"
-        Kernel of all views, or one kernel per view; see `dmo.kernels.parse`.
+        Kernel of all views, or one kernel per view. See `dmo.kernels.parse`.
     ridge : float, mapping of view to float, or list, default=0.1
-        Ridge c_j of each view, above 0.
+        Regularization strength of all views, or of each view, above 0.
     n_components : int, default=2
-        Number of dimensions, less than the number of samples.
+        Number of coordinates, less than the number of samples.
     center : bool, default=True
         Whether to center the kernels by the training means.
     %(approximation)s
     solver : Solver or {"krylov", "als", "plain-als"}, default="krylov"
-        Block Krylov, or accelerated or plain alternating least squares; see `Solver`. The defaults are tol=1e-6 and
-        max_iter=200 steps.
+        Iterative eigensolver, see `Solver`. The defaults are tol=1e-6 and max_iter=200.
     %(random_state)s
     %(prepare)s
 
     Attributes
     ----------
     embedding_ : ndarray of shape (n, n_components)
-        Orthonormal coordinates of the training samples, after an exact fit. In each column, the largest coefficient of
-        the first view is positive.
+        Orthonormal coordinates of the training samples, which only fits with exact kernels store.
     eigenvalues_ : ndarray of shape (n_components,)
-        Eigenvalues in descending order, from 0 (no agreement) to 1.
+        Eigenvalues in descending order, which measure the agreement of the views from 0 (none) to 1.
     objective_ : float
         Sum of the eigenvalues, which the method maximizes.
     objective_history_ : list of float
-        Objective after each step of the eigensolver.
+        Sum of the eigenvalues after each step of the eigensolver.
     n_iter_ : int
         Number of steps of the eigensolver.
     n_components_ : int
-        Number of dimensions.
+        Number of coordinates.
     expansions_ : dict of str to Expansion
-        Function of each view that maps new samples to coordinates.
+        Fitted function of each view, which maps new samples to coordinates.
 
     Notes
     -----
@@ -71,7 +69,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
 
     .. math:: H \Big[ \tfrac{1}{V} \sum_j K_j (K_j + c_j I)^{-1} \Big] H,
 
-    where K_j is the kernel of view j, c_j its ridge, V the number of views, and H the centering matrix.
+    where K_j is the kernel matrix of view j, c_j is its ridge, V is the number of views, and H is the centering matrix.
 
     References
     ----------
@@ -106,7 +104,8 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
         %(X)s
         %(y_unused)s
         sample_weight : array-like of shape (n,), mapping of view to such, or None, default=None
-            Weights of the samples; or weights by view, 0 where a view lacks the sample.
+            Sample weights, or sample weights for each view. A weight of 0 means that the sample is missing from the
+            view.
 
         Returns
         -------
@@ -116,7 +115,7 @@ class MultiSetCCA(Incremental, HomogeneityEmbedding):
         Raises
         ------
         UserError
-            If parameters or views are invalid or inconsistent.
+            If parameters or views are invalid.
         """
         return self._fit(X, y, sample_weight)
 

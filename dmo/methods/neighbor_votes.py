@@ -1,10 +1,13 @@
 """Label prediction by a model combined with votes of training samples that have similar predictions.
 
+The fraction of votes for label l of sample i is
+
 u_il = sum_j w_ij y_jl / sum_j w_ij,   w_ij = exp(omega e_i'e_j - nu S_ij),   e_i = sqrt(p_i) / |sqrt(p_i)|,
 
-with the label probabilities p_i of sample i (out of fold for the voters j) and a distance S of the features. The inner
-product e_i'e_j is the Bhattacharyya coefficient of two label distributions. Samples are neighbors if the model predicts
-the same combination of labels for both. A separate regression for each label does not use such combinations.
+where y_jl is label l of training sample j, p_i contains the predicted label probabilities of sample i, and S_ij is the
+distance of the features. The inner product e_i'e_j is the Bhattacharyya coefficient of two predictions. Samples have a
+large coefficient if the model predicts the same combination of labels. Separate regressions of the labels do not use
+combinations of labels.
 """
 
 from __future__ import annotations
@@ -43,15 +46,12 @@ from dmo.persistence import encode
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
-_ANNOTATED = 5  # number of labels per sample that `PlugIn()` predicts
-_BLOCK = 256  # number of queries per block; a block needs weights of all voters in float64
+_ANNOTATED = 5  # Number of labels per sample that `PlugIn()` predicts.
+_BLOCK = 256  # Number of samples per block, which limits the memory for the weights of all training samples.
 
 
 def label_directions(probabilities: np.ndarray) -> np.ndarray:
-    """Compute unit vectors from label probabilities, so that inner products are Bhattacharyya coefficients.
-
-    probabilities (m, L) -> (m, L)
-    """
+    """Compute unit vectors from label probabilities, whose inner products are Bhattacharyya coefficients."""
     e = np.sqrt(probabilities, dtype=np.float32)
     length = np.linalg.norm(e, axis=1, keepdims=True)
     return e / np.where(length > 0, length, 1)
@@ -65,12 +65,12 @@ def votes(
     sharpness: float,
     visual: float,
 ) -> np.ndarray:
-    """Compute the fraction of votes for each label, on the workers of the current cluster if there is one.
+    """Compute the fraction of votes for each of L labels and m new samples, on Dask workers if there are any.
 
-    voters, labels (n, L); queries (m, L) -> (m, L)
+    `voters` and `queries` contain the unit vectors of the training samples and of the new samples.
     """
     blocks = row_blocks(len(queries), _BLOCK)
-    # Use float64: in float32, the sixth digit of weights depends on the number of samples in a query.
+    # Use float64. In float32, the sixth digit of the weights depends on the number of samples in the call.
     data = voters.astype(np.float64), labels.astype(np.float64), queries.astype(np.float64), distances
     work = partial(_block_votes, blocks, *data, sharpness, visual)
     return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
@@ -90,27 +90,20 @@ def _block_votes(
     weight = sharpness * (queries[where] @ voters.T)
     if distances is not None:
         weight -= visual * distances(where)
-    weight -= weight.max(axis=1, keepdims=True)  # the nearest voter gets weight 1, so that sums do not underflow
+    weight -= weight.max(axis=1, keepdims=True)  # The largest weight becomes 1, so the sums do not underflow.
     np.exp(weight, out=weight)
     return np.asarray((weight @ Y) / weight.sum(axis=1, keepdims=True))
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """Convert fractions of votes to scores for calibration: log(u_il + f_l).
-
-    shares (m, L); frequency (L,) -> (m, L)
-    """
-    # Fractions of votes behave like likelihoods, so that their logarithms can be added to other evidence. The fraction
-    # of a label without votes is replaced by the frequency f_l of the label. On Corel5k, the cross-validated F1 of the
-    # plug-in rule is 39.7 with the logarithm, 38.0 with u itself and 38.7 with its square root.
+    """Convert fractions of votes to scores, as the logarithm of the fraction plus the label frequency."""
+    # The label frequency avoids the logarithm of 0 for labels without votes. On Corel5k, the cross-validated F1 of the
+    # plug-in rule is 39.7 with the logarithm, 38.7 with the square root and 38.0 with the fraction of votes itself.
     return np.log(shares + np.maximum(frequency, 1e-9))
 
 
 def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
-    """Evaluate the ranking by calibrated scores with two-fold cross-validation.
-
-    scores, Y (n, L)
-    """
+    """Evaluate the ranking of labels by calibrated scores with two-fold cross-validation."""
     found = []
     for some, rest in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         decide = PooledCalibration().learn([part[some] for part in scores], Y[some])
@@ -120,39 +113,40 @@ def _ranking(scores: Sequence[np.ndarray], Y: np.ndarray) -> float:
 
 @parametrized
 class NeighborVotes(OnBase):
-    """Scores of a model combined with votes of training samples that are close in predictions and in features.
+    """Model combined with votes of the training samples that have similar predictions and features.
 
-    The model `base` predicts label probabilities p_i of each sample; for training samples, which are the voters, they
-    are out of fold. Voters are weighted by exp(sharpness e_i'e_j - visual S_ij), where e_i is sqrt(p_i) scaled to
-    length 1, and S is the distance of the kernels of the base. Scores and votes are calibrated jointly.
+    A base model predicts the label probabilities of all samples, which are out-of-fold predictions for the training
+    samples. Training sample j then votes for its labels at sample i with the weight exp(sharpness e_i'e_j - visual
+    S_ij). Here, e_i contains the square roots of the label probabilities, scaled to length 1, and S_ij is the distance
+    of the features. A decoder combines the scores of the model with the votes.
 
     Parameters
     ----------
     base : estimator with a `decoder` parameter, str or None, default=None
-        Model, or the path of a saved one. A copy is fitted with its parameters. A loaded `NeighborVotes` contains the
-        model and does not open the path. None: `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, the best
-        model in pipelines/annotation_benchmark.py. If its kernel does not fit in memory, it is `MultiViewRidge()`, and
-        votes do not use the features.
+        Base model or the path of a saved model. `fit` fits a copy with the same parameters. By default, the base model
+        is `MultiViewRidge("product", weights="tagprop", ridge=0.03)`, without view weights if there is one view. If the
+        kernel matrix does not fit in memory, the default is `MultiViewRidge()`, and votes ignore the features. A saved
+        `NeighborVotes` contains its base model.
     sharpness : float, default=30.0
         Weight of the similarity of predictions, at least 0. On Corel5k, results hardly change between 20 and 40.
     visual : float, default=10.0
-        Weight of the distance of the features, at least 0. Use 0 for a base without exact kernels.
+        Weight of the distance of the features, at least 0. Use 0 for a base model with low-rank kernels.
     decoder : PlugIn, PooledCalibration, str or None, default=None
-        Decoder of scores and votes. None: `PlugIn()`, which selects five labels per sample as is usual in annotation.
-        For a vector of classes, or if samples have fewer than 2.5 labels on average, None means `PooledCalibration()`,
-        which ranks labels by probability.
+        Decoder that combines scores and votes. None means `PlugIn()`, which predicts five labels per sample, as is
+        usual in image annotation. For classes, or if the mean number of labels per sample is below 2.5, None means
+        `PooledCalibration()`, which ranks labels by probability.
 
     Attributes
     ----------
     base_ : estimator
-        Fitted model.
+        Fitted base model.
     voters_ : ndarray of shape (n, L), float32
-        Vectors e_i of the training samples.
+        Unit vectors e_j of the training samples.
     held_out_scores_, held_out_votes_ : ndarray of shape (n, L)
-        Out-of-fold scores and logarithmic votes of the training samples, by fits of the base on three of four folds.
-        The relative weight of votes is learned from them.
+        Scores of the base model and logarithmic votes for the training samples, each by a fit on the other three of
+        four folds. The decoder is learned from these arrays.
     rule_ : ScoreRule
-        Function from raw scores to the scores that select labels.
+        Rule that converts raw scores of the base model to ranking scores.
     classes_ : ndarray of shape (L,)
         Classes or label names.
 
@@ -177,7 +171,7 @@ class NeighborVotes(OnBase):
     decoder: Decoder = None
 
     def fit(self, X: Inputs, y: Outputs) -> Self:
-        """Fit the model and the weight of the votes.
+        """Fit the base model, and learn the decoder of scores and votes.
 
         Parameters
         ----------
@@ -192,7 +186,7 @@ class NeighborVotes(OnBase):
         Raises
         ------
         UserError
-            If parameters, views or labels are invalid, or if the base has no parameter `decoder`.
+            If parameters, views or labels are invalid, or if the base model has no parameter `decoder`.
         """
         return self._fit(X, y)
 
@@ -230,9 +224,9 @@ class NeighborVotes(OnBase):
         return LeftOut("known", np.arange(len(Y)), [raw, found])
 
     def _voters(self, base: Any, data: Data) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
-        """Fit the base on each training fold and on all samples; return the voters of each fit."""
-        # The weight of votes is learned from samples of a test fold, which influence neither the base nor the voters of
-        # the training fold. Leave-one-out scores of a fit on all samples would depend on each other's labels.
+        """Fit the base model on the training samples of each fold and on all samples, and return the voters."""
+        # Learn the decoder from the samples of a test fold, whose labels have no influence on the other folds.
+        # Leave-one-out scores of one sample would depend on the labels of the other samples, and vice versa.
         views, Y = data.views, data.Y
         fold = dealt(Y, row_keys(self, data, np.arange(len(Y))), min(FOLDS, len(Y)))
         parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
@@ -248,11 +242,11 @@ class NeighborVotes(OnBase):
 
     @property
     def _swept_together(self) -> tuple[str, ...]:
-        return "sharpness", "visual", "decoder"  # fits of the base are cached
+        return "sharpness", "visual", "decoder"  # Fits of the base model are cached.
 
     @property
     def _decides(self) -> bool:
-        """Always true, because only a decoder can combine scores and votes to one ranking."""
+        """Whether a decoder is learned. This is always true, because only a decoder can combine scores with votes."""
         return True
 
     def _learn_decoder(
@@ -283,7 +277,7 @@ class NeighborVotes(OnBase):
         self.distances_ = None if scale is None else KernelDistances.of(self.base_.expansions_, scale)
 
     def _default_base(self, n: int, views: int) -> MultiViewRidge:
-        """Return the default base for n samples; with one view, there are no view weights to learn."""
+        """Return the default base model for n samples."""
         engine = choose_engine("auto", n, 1)
         if not is_exact(engine):
             return MultiViewRidge(approximation=engine)
@@ -292,7 +286,7 @@ class NeighborVotes(OnBase):
 
 @dataclass
 class _Voters:
-    """Training samples that vote, and the base fitted on them."""
+    """Training samples that vote, and the base model fitted on these samples."""
 
     base: Any
     labels: np.ndarray
@@ -315,7 +309,7 @@ class _Voters:
     def __call__(
         self, views: Mapping[str, Rows], sharpness: float, visual: float, near: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return raw scores (m x L) and logarithmic votes; `near` uses the distance of the features as well."""
+        """Return raw scores of the base model and logarithmic votes; votes use the features only if `near` is true."""
         prepared = prepare_views(self.base, views, reset=False)
         raw = self.base._raw_scores(prepared)
         queries = label_directions(self.base.decoding_.probabilities([raw]))

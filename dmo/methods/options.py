@@ -1,4 +1,4 @@
-"""Parameters of estimators: type aliases, shared parameter objects, and shared paragraphs of docstrings."""
+"""Parameters that several estimators share: types, parameter objects, and paragraphs of docstrings."""
 
 from __future__ import annotations
 
@@ -32,23 +32,21 @@ from dmo.methods.quadratic_forms import NEEDS
 from dmo.parameters import ParameterObject
 
 KernelSpec = str | Kernel
-"""Type of a kernel: an object or its name."""
+"""Type of a kernel, which is an object or its name."""
 KernelSpecs = str | Kernel | Mapping[str, Any] | Sequence[Any]
-"""Type of `kernel`: one for all views, or one per view."""
+"""Type of `kernel`, which is one kernel for all views or one kernel per view."""
 Ridges = float | Mapping[str, float] | Sequence[float]
-"""Type of `ridge`: one for all views, or one per view."""
+"""Type of `ridge`, which is one number for all views or one number per view."""
 LabelRidges = float | np.ndarray | Mapping[str, Any] | Sequence[Any]
-"""Type of `ridge` with an optional array of one value per label."""
+"""Type of `ridge` in estimators that also accept an array with one value per label."""
 Weights = Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None
-"""Type of the weights of views: numbers, or a method that learns them."""
+"""Type of `weights`, which are numbers for the views or the name of a method that learns them."""
 Decoder = str | Calibration | PlugIn | PooledCalibration | Scores | None
-"""Type of `decoder`: an object of dmo.decoders, "calibrated", "probabilities", or a metric such as "f1@5"."""
+"""Type of `decoder`, which is an object of dmo.decoders or a name such as "calibrated" or "f1@5"."""
 Engine = Literal["auto", "exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
-"""Type of `approximation`: an exact or a low-rank kernel; "auto" selects by size."""
+"""Type of `approximation`, which selects exact or low-rank kernels. "auto" selects by the size of the problem."""
 GivenEngine = Literal["exact", "nystrom", "meka", "best"] | Exact | Nystrom | Meka | BestLowRank
-"""Type of `approximation` without "auto"."""
 LinearEngine = Literal["auto", "exact", "krylov", "nystrom"] | Exact | Krylov | Nystrom
-"""Type of `approximation` for linear problems, which can also be solved in a Krylov subspace."""
 AnyEngine = (
     Literal["auto", "exact", "krylov", "nystrom", "meka", "best"] | Exact | Krylov | Nystrom | Meka | BestLowRank
 )
@@ -57,39 +55,40 @@ PAIRS_TOO = Need(
     lambda value: (isinstance(value, str) and value == "all") or COUNT.holds(value),
     ("all",),
 )
-"""Constraint on `Graph.n_neighbors` for methods that also support all pairs of samples."""
+"""Constraint on `Graph.n_neighbors` in estimators that also support all pairs of samples."""
 
 
 @dataclass(eq=False, repr=False)
 class Graph(ParameterObject):
-    """Graph of nearest neighbors: its edges and their weights.
+    """Graph of nearest neighbors, with the weights of its edges.
 
-    Instead of an object, an estimator accepts the value of `weight` (a name or a matrix) or of `n_neighbors` (a
-    number). None, for an option or the whole graph, selects the default of the estimator, which is documented there.
+    Estimators also accept a value of `weight` (a name or a matrix) or of `n_neighbors` (an integer) instead of a
+    `Graph`. The docstring of each estimator describes its defaults for options that are None.
 
     Parameters
     ----------
     n_neighbors : int, "all" or None, default=None
-        Number of neighbors of each sample. "all" selects all pairs of at most 4000 samples (`MOPE` only).
+        Number of neighbors of each sample. In `MOPE`, "all" connects all pairs of at most 4000 samples.
     weight : str, ndarray of shape (n, n), or None, default=None
-        Weights of the edges: "constant", "gaussian", "local", "inverse", "cosine", "pearson", ..., see
-        `dmo.graphs.weigh`. A matrix must be symmetric.
+        Name of the edge weights, such as "constant", "gaussian", "local", "inverse" or "cosine", or a symmetric matrix
+        of weights. See `dmo.graphs.weigh`.
     bandwidth : float, "mean" or None, default=None
-        Bandwidth of the weights "gaussian", in units of the distance. "mean" is the mean length of the edges.
+        Bandwidth of "gaussian" weights in units of the distance. "mean" is the mean length of the edges.
     tau : float or None, default=None
-        Constant of the weights "inverse", above 0; the weights are at most 1 / tau.
+        Positive constant of "inverse" weights, which are at most 1 / tau.
     local : int or None, default=None
-        Number k of the weights "local": the distance to the k-th neighbor is the local scale.
+        Rank of the neighbor whose distance is the local scale of a sample, for "local" weights.
     adjacency : {"union", "mutual", "sum"} or None, default=None
-        "union" connects two samples if at least one is a neighbor of the other, "mutual" if both are. "sum" has the
-        edges of "union"; mutual edges count twice.
+        Rule that connects two samples. "union" requires that at least one sample is a neighbor of the other, and
+        "mutual" requires that both are. "sum" is like "union", but mutual neighbors count twice. Only `MESD` and
+        `TraceEmbedding` support "sum".
     metric : {"euclidean", "cosine"} or None, default=None
         Distance for the neighbor search.
     search : {"exact", "approximate"} or None, default=None
         Algorithm of the neighbor search.
     selection : {"features", "proximity"} or None, default=None
-        Neighbors are the nearest samples in `metric`, or the samples with the largest proximity (`MOPE` only), which
-        needs time proportional to n^2.
+        Neighbors in `MOPE`, which are the nearest samples in `metric` or the samples with the largest proximity. The
+        search for the largest proximity needs time proportional to n^2.
 
     Examples
     --------
@@ -125,7 +124,6 @@ class Graph(ParameterObject):
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """Convert a value to a graph; an integer is the number of neighbors."""
         return cls(value) if isinstance(value, int) else super()._of(value)
 
 
@@ -144,21 +142,21 @@ GAUSSIAN: Mapping[str, Any] = {
 
 @dataclass(eq=False, repr=False)
 class Solver(ParameterObject):
-    """Iterative solver, its tolerance and its maximum number of steps.
+    """Iterative eigensolver, with its tolerance and maximum number of steps.
 
-    Instead of an object, an estimator accepts the value of `method`. None selects the default of the estimator, which
-    is documented there.
+    Estimators also accept a value of `method` instead of a `Solver`. The docstring of each estimator describes its
+    defaults for options that are None.
 
     Parameters
     ----------
     method : {"krylov", "als", "plain-als"} or None, default=None
-        "krylov" is a block Krylov iteration started from the labels. "plain-als" is the alternating least squares
-        method of the paper (orthogonal iteration), which can need hundreds of steps. "als" accelerates it: each step
-        selects the best directions in the span of the new and the last two iterates.
+        Algorithm. "krylov" is a block Krylov iteration. "plain-als" is the alternating least squares algorithm, an
+        orthogonal iteration that can need hundreds of steps. "als" accelerates this algorithm: each step selects the
+        best directions in the span of the new and the last two iterates.
     tol : float or None, default=None
-        Tolerance for the residual of the eigenpairs, relative to the largest eigenvalue.
+        Tolerance for the residuals of the eigenpairs, relative to the largest eigenvalue.
     max_iter : int or None, default=None
-        Maximum number of steps. If they do not suffice, a ConvergenceWarning reports the residual.
+        Maximum number of steps, after which a ConvergenceWarning reports the residual.
 
     Examples
     --------
@@ -184,22 +182,23 @@ class Solver(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class Combine(ParameterObject):
-    """Combination of label proximities g and feature weights w of the same pairs in `MOPE`.
+    """Combination of the label proximity g and the feature weight w of each pair of samples in `MOPE`.
 
-    Instead of an object, `MOPE` accepts the value of `how`.
+    `MOPE` also accepts a value of `how` instead of a `Combine` object.
 
     Parameters
     ----------
     how : {"priority", "hadamard", "sum", "labels", "features"}, default="priority"
-        Name of the combination, see `dmo.labels.proximities.combine`.
+        Name of the combination. "labels" is g, "features" is w, "hadamard" is g w, and "sum" is beta g + (1 - beta) w.
+        "priority" is label_share g^a / (1 + beta (1 - w^b)) + (1 - label_share) w^b.
     a : float, default=1.0
         Exponent of g in "priority", above 0.
     b : float, default=1.0
         Exponent of w in "priority", above 0.
     beta : float, default=1.0
-        Strength with which w weakens g in "priority", at least 0; fraction of g in "sum".
+        Reduction of g for pairs with a small w in "priority", at least 0, or weight of g in "sum", at most 1.
     label_share : float in [0, 1], default=1.0
-        Parameter gamma of "priority", the fraction of the label term.
+        Weight of the label proximity in "priority".
 
     References
     ----------
@@ -232,33 +231,34 @@ class Combine(ParameterObject):
 
 @dataclass(eq=False, repr=False)
 class MethodOptions(ParameterObject):
-    """Options of individual methods of `TraceEmbedding` and `MESD`; an option that the method does not use is an error.
+    """Options of individual methods of `TraceEmbedding`, `MESD` and `MOPE`.
 
-    Instead of an object, an estimator accepts the value of `mixing`.
+    An option that the chosen method does not use raises an error. Estimators also accept a value of `mixing` instead of
+    a `MethodOptions` object.
 
     Parameters
     ----------
     mixing : float in [0, 1] or None, default=None
-        Fraction of the labels: beta of SLVM, MORP and MLSI, 1 - beta of SELF, 1 - lambda of "mix". None: 0.5.
+        Weight of the labels in "slvm", "morp", "mlsi", "self", "mix" and `MOPE`. None: 0.5. `MOPE` uses 1.0 instead.
     shrinkage : float in [0, 1] or None, default=None
-        Parameter s of the constraint (1 - s) X'X + s I of MDDM. None: 0.5.
+        Weight s of the identity in the constraint (1 - s) X'X + s I of "mddm". None: 0.5.
     n_repelled : int or None, default=None
-        Number of neighbors of other classes (mfa: closest pairs per class). None: 15.
+        Number of neighbors in other classes. For "mfa", number of closest pairs per class. None: 15.
     regularization : float or None, default=None
-        Ridge of the reconstruction weights, relative to the trace of the local Gram matrix, at least 0. None: 0.001.
+        Ridge of reconstruction weights relative to the trace of the local Gram matrix, at least 0. None: 0.001.
     penalty : float or None, default=None
-        Weight of the within-class scatter, at least 0: mu of mmc, b1 of ssmmc. None: 1.
+        Weight of the scatter within classes in "mmc" and "ssmmc", at least 0. None: 1.
     repulsion : float or None, default=None
-        Weight of the neighbors of other classes, at least 0: lambda of dla, beta of olpp-r, donpp, onpp-r. None: 1.
+        Weight of the neighbors in other classes in "dla", "olpp-r", "donpp" and "onpp-r", at least 0. None: 1.
     smoothness : float or None, default=None
-        Weight of X'Lap(W)X in ssfda and ssmmc, at least 0. None: 0.1.
+        Weight of the graph Laplacian in "ssfda" and "ssmmc", at least 0. None: 0.1.
     supervised : str or None, default=None
-        The supervised method of "mix". None: "fda".
+        Supervised method of "mix". None: "fda".
     unsupervised : str or None, default=None
-        The unsupervised method of "mix". None: "lpp".
+        Unsupervised method of "mix" and `MOPE`. None: "lpp". `MOPE` uses "olpp" instead.
     constraint : {"mixed", "supervised", "projection"} or None, default=None
         Constraint of "mix". "mixed" combines the constraints of both methods with the same weights as their objectives.
-        "supervised" uses the constraint of the supervised method, and "projection" is P'P = I. None: "mixed".
+        "supervised" is the constraint of the supervised method, and "projection" is P'P = I. None: "mixed".
 
     Examples
     --------
@@ -292,41 +292,41 @@ class MethodOptions(ParameterObject):
 
 _PARAGRAPHS = {
     "X": """X : mapping of view to rows, list of rows, or rows
-    Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole rows; or one
-    view.""",
+    One or several views of n samples. Each view is a NumPy, SciPy sparse, dask or Zarr array of shape (n, d) in chunks
+    of whole rows.""",
     "X_gaps": """X : mapping of view to rows, list of rows, or rows
-    Views of n samples each: NumPy, SciPy sparse, dask or Zarr arrays of shape (n, d), in chunks of whole rows; or one
-    view. If several views are in memory, rows of NaN mark samples that are missing from a view.""",
+    One or several views of n samples. Each view is a NumPy, SciPy sparse, dask or Zarr array of shape (n, d) in chunks
+    of whole rows. If several views are in memory, rows of NaN mark samples that are missing from a view.""",
     "X_new": """X : mapping of view to rows, list of rows, or rows
-    The same views as in fit, for m samples: arrays of shape (m, d), in chunks of whole rows.""",
+    The same views as in fit, for m samples. Each view is an array of shape (m, d) in chunks of whole rows.""",
     "y": """y : array-like of shape (n, L) or (n,)
-    Labels of 0 and 1, n classes, or n lists of labels.""",
+    Label matrix of 0 and 1, vector of n classes, or n lists of labels.""",
     "y_unused": """y : object, default=None
     Ignored; present for compatibility with pipelines.""",
     "prepare": """prepare : Prepare, str or mapping of view to str, default="auto"
-    Preprocessing of the rows: splitting into views, imputation and scaling, see `Prepare`. A name, or one name per
+    Preprocessing of the rows by splitting into views, imputation and scaling, see `Prepare`. A name, or one name per
     view, is short for Prepare(scale=...).""",
     "random_state": """random_state : int or None, default=0
-    Seed of all random choices, such as landmarks, starting vectors, folds and samples of rows.""",
+    Seed of all random choices, such as landmarks, starting vectors and samples of rows.""",
     "approximation": """approximation : {"auto", "exact", "nystrom", "meka", "best"}, Exact, Nystrom, ..., default="auto"
-    "exact" uses full kernel matrices; `Exact` sets their storage and precision. The others use a low-rank kernel per
-    view, which needs one pass over the data and small dense matrices. "auto" is exact if the kernels fit in memory. The
-    names are short for Nystrom(), Meka() and BestLowRank().""",
+    Exact or low-rank kernels. "exact" computes full kernel matrices, and `Exact` sets their storage and precision.
+    Low-rank kernels need one pass over the data and small dense matrices. "auto" is exact if the kernels fit in memory,
+    and otherwise "best". The other names are short for Nystrom(), Meka() and BestLowRank().""",
     "distances": """distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-    Distance of each view, divided by its mean over the training samples. "l1" and "chi2" compare histograms (rows
-    scaled to sum 1), "l2" is the Euclidean distance. "auto", also for views without an entry in a mapping, is "chi2" if
-    the feature store declares the view to be histograms, otherwise "l2".""",
+    Distance of each view, divided by its mean over the training samples. "l2" is the Euclidean distance. "l1" and
+    "chi2" compare histograms, which are rows scaled to sum to 1. "auto" is "chi2" if the feature store declares the
+    view as histograms, and otherwise "l2". Views without an entry in a mapping use "auto".""",
     "targets": """targets : {"auto", "labels", "real"}, default="auto"
-    Type of y. With "real", y holds regression targets: `predict` returns numbers in the units of y, and scikit-learn
+    Type of y. With "real", y contains regression targets, `predict` returns numbers in the units of y, and scikit-learn
     treats the estimator as a regressor. "auto" selects "real" if y is a matrix of floats with a value other than 0, 1,
-    -1 and NaN, otherwise "labels".""",
+    -1 and NaN, and otherwise "labels".""",
     "decoder": """decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-    Decoder that ranks labels; it is learned from out-of-fold scores of the training samples, which need four additional
-    fits. With None, scores rank the labels, as described in `Scores`. Its `label_sets` need one additional fit on at
-    most 2000 samples; up to 1000 samples, they need four to ten fits on different folds.""",
+    Decoder that ranks labels. It is learned from out-of-fold scores of the training samples, which need four additional
+    fits, or up to ten for at most 200 samples. With None, labels are ranked by score, as described in `Scores`.
+    Learning label sets needs as many fits for up to 1000 samples, and one fit on at most 2000 samples for more.""",
     "class_weight": """class_weight : {"balanced"}, dict of class to float, or None, default=None
-    For a vector of classes: factor on the weight of samples by class; "balanced" is inversely proportional to the class
-    frequency. Scales and decoders are learned without class weights.""",
+    Factors on the weights of the samples of each class, for a vector of classes. "balanced" uses factors that are
+    inversely proportional to the class frequencies. Scales and decoders are learned without class weights.""",
     "metric": """metric : {"euclidean", "cosine"}, default="euclidean"
     Distance for the neighbor search.""",
 }
@@ -334,20 +334,20 @@ _MARK = re.compile(r"^( *)%\((\w+)\)s$", re.MULTILINE)
 
 
 def fill_docstrings(kind: type) -> None:
-    """Replace marks such as %(decoder)s in the docstrings of a class and its methods by shared paragraphs."""
+    """Replace placeholders such as %(decoder)s in the docstrings of a class and its methods by shared paragraphs."""
 
     def put(mark: re.Match[str]) -> str:
         return textwrap.indent(_PARAGRAPHS[mark[2]], mark[1])
 
     for thing in (kind, *vars(kind).values()):
-        for part in (thing, getattr(thing, "fn", None)):  # scikit-learn's `available_if` keeps the function as `fn`
+        for part in (thing, getattr(thing, "fn", None)):  # The decorator `available_if` stores the function as `fn`.
             text = getattr(part, "__doc__", None)
             if isinstance(text, str) and "%(" in text:
                 part.__doc__ = _MARK.sub(put, text)  # type: ignore[union-attr]
 
 
 class NamedEngine:
-    """Descriptor of the parameter `approximation` that converts names of engines to objects."""
+    """Descriptor of the parameter `approximation`, which converts names such as "nystrom" to objects."""
 
     def __get__(self, estimator: Any, owner: type) -> Any:
         try:

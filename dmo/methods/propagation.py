@@ -1,12 +1,14 @@
 """Label propagation on a neighbor graph.
 
-W (n x n) contains the weights of a graph, Sigma (L x L) the similarities of the classes, and Y the labels of the
-labeled samples l; u are the unlabeled samples. With the Laplacian Lap and the normalized Laplacian Ln, Z (n x L)
-minimizes
+The matrix W (n x n) contains the edge weights of the graph, and Sigma (L x L) the similarities of the classes. The
+indices l and u select the labeled and the unlabeled samples. With the Laplacian Lap and the normalized Laplacian Ln,
+the scores Z (n x L) minimize
   smse2    |Z_l - Y_l|^2 + |Z_u|^2 + lam1 tr(Z' Ln(W) Z) + lam2 tr(Z Ln(Sigma) Z')                [MOPE 24]
   ml-grf   |Z_l - Y_l|^2 + lam1 tr(Z' Lap(W) Z) - lam2 tr(Z Sigma Z')                             [MOPE 25]
   ml-lgc   |Z_l - Y_l|^2 + |Z_u|^2 + lam1 tr(Z' Ln(W) Z) - lam2 tr(Z Sigma Z')                    [MOPE 25]
-so that A Z + Z C = R with A sparse and C = Q diag(s) Q'. The solution is Z = V Q' with (A + s_j I) v_j = R q_j.
+The method smse1 [MOPE 23] fixes Z_l = Y_l and minimizes lam1 tr(Z' Lap(W) Z) + lam2 tr(Z Lap(Sigma) Z').
+Each minimum solves A Z + Z C = R, where A is sparse and C = Q diag(s) Q'. Column j of V = Z Q solves the linear system
+(A + s_j I) v_j = R q_j.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ log = logging.getLogger("dmo")
 
 @dataclass(frozen=True)
 class Propagated:
-    """Label `scores` (n x L), lam2 (`correlation`), and the steps and largest relative residual of the solver."""
+    """Label scores of all samples, with the weight of the class similarities and the residual of the solver."""
 
     scores: np.ndarray
     correlation: float
@@ -78,11 +80,10 @@ def propagate(
     tol: float = 1e-8,
     max_steps: int = 10_000,
 ) -> Propagated:
-    """Compute label scores of all samples from the labels of some samples by propagation over a graph.
+    """Compute label scores of all samples from the labels Y of the samples that are marked in `known`.
 
-    W (n, n); Y (n, L); known (n,); sigma (L, L)
+    W contains the edge weights of the graph (n x n), and `sigma` the similarities of the classes (L x L).
     """
-    # [MOPE 23-25].
     if method not in METHODS:
         raise UserError(f"method = {method!r}; known: {', '.join(METHODS)}")
     if W.nnz and W.data.min() < 0:
@@ -121,7 +122,7 @@ def propagate(
 
 
 def _check_reached(W: csr_array, known: np.ndarray) -> None:
-    """Raise an error if a component of the graph has no sample with known labels, which makes its system singular."""
+    """Raise an error if a connected component has no labeled sample, because the linear system is then singular."""
     count, member = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_matrix(W), directed=False)
     reached = np.bincount(member, weights=known, minlength=count) > 0
     if not reached.all():
@@ -133,15 +134,17 @@ def _check_reached(W: csr_array, known: np.ndarray) -> None:
 
 
 def _bounded(method: str, A: csr_array, largest: float, correlation: float | None) -> float:
-    """Return lam2, which must be below the smallest eigenvalue of A over the largest of Sigma."""
+    """Return the weight lam2 of the class similarities, and check that the objective is bounded."""
+    # The objective is bounded if lam2 is below the smallest eigenvalue of A divided by the largest eigenvalue of Sigma.
     if correlation == 0:
         return correlation
-    smallest = 1.0 if method == "ml-lgc" else _smallest(A)  # I + lam1 Ln: Ln has the eigenvalue 0
+    # For "ml-lgc", the smallest eigenvalue of A = I + lam1 Ln is 1, because the smallest eigenvalue of Ln is 0.
+    smallest = 1.0 if method == "ml-lgc" else _smallest(A)
     bound = smallest / largest
     if correlation is None:
         return bound / 2
     if correlation >= bound:
-        raise TooFewSamples(  # The graph of a subset of the samples has a different bound.
+        raise TooFewSamples(  # The bound depends on the samples: a cross-validation fold can have a smaller bound.
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
             f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities ({largest:.3g})"
         )
@@ -170,33 +173,35 @@ _BLOCK = 2048
 class LabelPropagation(Annotator):
     """Label propagation on a neighbor graph and among similar classes.
 
-    Mark samples with unknown labels by a row of NaN or of -1 in a label matrix, or by -1 or NaN in a vector of classes.
-    A row of zeros means that the sample has none of the labels. The scores of a new sample are the weighted mean of the
+    To mark a sample as unlabeled, fill its row of a label matrix with NaN or -1, or set its class to -1 or NaN. A row
+    of zeros means that the sample has none of the labels. The scores of a new sample are the weighted mean of the
     scores of its nearest training samples.
 
     Parameters
     ----------
     method : {"smse1", "smse2", "ml-grf", "ml-lgc"}, default="ml-lgc"
-        Objective to minimize; see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every
+        Objective to minimize, see `dmo.methods.propagation`. "smse1" and "ml-grf" need a labeled sample in every
         connected component of the graph.
     smoothness : float, default=1.0
-        Weight lam1 of the graph Laplacian, above 0.
+        Weight of the graph Laplacian, above 0. Larger values make the scores of neighbors more similar.
     correlation : float or None, default=None
-        Weight lam2 of the class similarities, at least 0. In "ml-grf" and "ml-lgc" it must be below a bound, which the
-        error message reports. None means half of this bound in these two methods, and 0.1 in the others.
+        Weight of the class similarities, at least 0. For "ml-grf" and "ml-lgc", the objective is bounded only for
+        weights below a bound that the error message reports. By default, the weight is half of this bound for these two
+        methods, and 0.1 for the other methods.
     class_similarity : str, default="cosine"
-        Similarity of the columns of the known labels; see `dmo.labels.proximities.Proximity` (scheme "classes").
+        Similarity of two columns of the known labels. See `dmo.labels.proximities.Proximity` (scheme "classes").
     graph : Graph, str, ndarray of shape (n, n) or None, default=None
-        Neighbor graph with nonnegative weights. None: Gaussian weights on the union of 15 neighbors of each sample.
+        Neighbor graph with nonnegative weights. By default, the graph connects each sample to its 15 nearest neighbors
+        (adjacency "union") with Gaussian weights.
     tol : float, default=1e-8
-        Relative residual of the sparse linear systems.
+        Tolerance for the relative residuals of the sparse linear systems.
     max_iter : int, default=10_000
-        Maximum number of steps of the iterative solver. A ConvergenceWarning is issued if it is reached.
+        Maximum number of steps of the iterative solver, after which a ConvergenceWarning is issued.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
-        Rule that ranks and selects labels, learned from scores of labeled samples whose labels were left out of the
-        propagation. By default, labels are ranked by score, as with `Scores`. To learn its `label_sets`, the
-        propagation is repeated four times on the same graph, each time without a part of the known labels; above 1000
-        labeled samples, it is repeated once. No label sets are learned if the graph is given as a matrix.
+        Rule that ranks and selects labels. It is learned from scores of labeled samples whose labels were left out of
+        the propagation. By default, labels are ranked by score, as with `Scores`. Learning its `label_sets` repeats the
+        propagation four times, each time without a quarter of the known labels, or once above 1000 labeled samples. No
+        label sets are learned if the graph is a matrix.
     %(random_state)s
     %(prepare)s
 
@@ -205,9 +210,9 @@ class LabelPropagation(Annotator):
     scores_ : ndarray of shape (n, L)
         Label scores of the training samples.
     correlation_ : float
-        Value of lam2 that was used.
+        Weight of the class similarities in the fit.
     classes_ : ndarray of shape (L,)
-        The classes, or the label names.
+        Classes or label names.
     n_iter_ : int
         Number of steps of the iterative solver.
 
@@ -255,19 +260,19 @@ class LabelPropagation(Annotator):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Samples, in any row source; they are read into memory.
+            Samples, which are read into memory.
         y : array-like of shape (n, L) or (n,)
-            Labels of 0 and 1, or n classes; some of them are unknown.
+            Label matrix of 0 and 1, or vector of n classes. Some samples can be unlabeled.
 
         Returns
         -------
         LabelPropagation
-            The fitted estimator.
+            This estimator, fitted.
 
         Raises
         ------
         UserError
-            If parameters, rows and labels are inconsistent.
+            If parameters, samples or labels are invalid.
         """
         return self._fit(X, y)
 
@@ -295,7 +300,7 @@ class LabelPropagation(Annotator):
         return propagate(self.method, W, Y, known, sigma, self.smoothness, self.correlation, self.tol, self.max_iter)
 
     def _held_out(self, W: csr_array, near: csr_array, data: Data) -> LeftOut:
-        """Compute scores of labeled samples like those of new rows, by propagations without their labels."""
+        """Score labeled samples in the same way as new samples, by propagations without the labels of these samples."""
         Y, rows = data.Y, data.labeled
         if not self._decides or len(rows) < LEAST:
             return LeftOut("")
@@ -317,7 +322,7 @@ class LabelPropagation(Annotator):
         return LeftOut("known", found, [scores[found]])
 
     def _weigh(self) -> tuple[csr_array, csr_array | None]:
-        """Return the graph weights, and the weights (n x n) with which a new row would average over its neighbors."""
+        """Return the edge weights of the graph, and the neighbor weights that score each sample like a new sample."""
         X, given = self.rows_, self._graph
         k = self._fewer("n_neighbors", given.n_neighbors, X.shape[0] - 1)
         found = neighbors(X, k, given.metric, method=given.search, random_state=self.random_state)
@@ -342,10 +347,10 @@ class LabelPropagation(Annotator):
         return out
 
     def _means(self, block: Any) -> np.ndarray:
-        """Compute scores (m x L) of new rows from edges to their nearest training rows, weighted like the graph."""
+        """Compute scores of new samples as weighted means of the scores of their nearest training samples."""
         X, m, given = self.rows_, block.shape[0], self._graph
         n = X.shape[0]
-        k = min(given.n_neighbors, n - 1)  # the same as in the graph of the training rows
+        k = min(given.n_neighbors, n - 1)  # The graph of the training samples has the same number of neighbors.
         found = nearest(block, X, min(max(k, given.local), n), given.metric)
         left, right = np.repeat(np.arange(m), k), m + found.indices[:, :k].ravel()
         edges = csr_array((np.ones(len(left)), (left, right)), shape=(m + n, m + n))
@@ -366,14 +371,14 @@ class LabelPropagation(Annotator):
         return arrays, meta | {"bandwidth": self.bandwidth_, "correlation": self.correlation_}
 
     def _restore(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        check_parameters(self)  # The neighbor search of new rows uses the parameters.
+        check_parameters(self)  # The neighbor search of new samples uses the parameters.
         self.rows_, self.scores_, self.scales_ = arrays["rows"], arrays["scores"], arrays.get("scales")
         self.view_, self.n_iter_ = meta["view"], meta["n_iter"]
         self.bandwidth_, self.correlation_ = meta["bandwidth"], meta["correlation"]
 
 
 def _shares(weights: csr_array, edges: csr_array) -> csr_array:
-    """Scale nonnegative edge weights to sum 1 per row; rows without a positive weight get equal weights."""
+    """Scale the edge weights of each row to sum to 1, with equal weights if no weight of the row is positive."""
     weights.data = np.maximum(weights.data, 0.0)
     empty = np.asarray(weights.sum(axis=1)).ravel() <= 0
     w = csr_array(weights + scipy.sparse.diags_array(empty.astype(float)) @ edges)
