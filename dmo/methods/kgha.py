@@ -101,9 +101,9 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         Whether to add the label means to the scores.
     decoder : Calibration, PlugIn, PooledCalibration, Scores, str or None, default=None
         Decoder that ranks labels. It is learned from out-of-fold scores of the training samples, which need four
-        additional fits, or up to ten for at most 200 samples. With None, labels are ranked by score; see `Scores`. The option `label_sets` of `Scores` needs
-        one additional fit on at most 2000 samples. For up to 1000 samples, it needs four to ten fits on different folds
-        instead.
+        additional fits, or up to ten for at most 200 samples. With None, labels are ranked by score; see `Scores`. The
+        option `label_sets` of `Scores` needs one additional fit on at most 2000 samples. For up to 1000 samples, it
+        needs four to ten fits on different folds instead.
     %(approximation)s
     label_ridge : float or None, default=None
         Regularization strength c of the labels, above 0. With None, it is the smallest ridge of the views, so that the
