@@ -1,4 +1,4 @@
-# Every target first creates the environment .venv from constraints.txt.
+# Every target first creates the environment .venv from constraints.txt. `demo` installs only the runtime dependencies.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -6,15 +6,20 @@ BIN := .venv/bin
 
 venv: .venv/.done
 
-.venv/.done: pyproject.toml constraints.txt
+.venv/.runtime: pyproject.toml constraints.txt
+	@echo "Installing dmo and its runtime dependencies into .venv (about 60 packages, 0.9 GB) ..."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.done: .venv/.runtime
+	@echo "Installing the packages of the tests into .venv (about 130 packages, 1.2 GB) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
 	# skmatter is an oracle of the tests. It works with our scikit-learn, but its metadata exclude that version.
 	$(BIN)/python -m pip install --quiet --no-deps skmatter==0.4.1
 	touch $@
 
-demo: venv
+demo: .venv/.runtime
 	$(BIN)/dmo demo --out demo
 
 # One BLAS thread is faster for small matrices and fixes the order of sums. A test that hangs is stopped and prints the stacks
