@@ -14,7 +14,6 @@ from dmo import workflows
 from dmo.cli.commands import (
     FLAG_OF,
     OF_TABLE,
-    Features,
     Given,
     Overwrite,
     Scheduler,
@@ -314,7 +313,7 @@ def plan_command(name: str) -> Callable[..., None]:
     kernels = options_of(name).get("kernel")
 
     def command(
-        store: Features,
+        store: Given,
         split: Split = None,
         samples: Annotated[
             int | None, typer.Option(min=2, help="Number of samples to plan for. Default: all samples of the split.")
@@ -331,7 +330,8 @@ def plan_command(name: str) -> Callable[..., None]:
         scheduler: Scheduler = None,
         **given: Any,
     ) -> None:
-        opened = dmo.stores.open_features(store)
+        opened = store_of(name, store, given, False)
+        store = opened.url
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
             # Connect to Dask workers only after the input has been read without errors.
@@ -356,4 +356,5 @@ def plan_command(name: str) -> Callable[..., None]:
         grid(title, list(cells[0]), [list(found.values()) for found in cells])
 
     added = [] if kernels is None else [kernels.parameter(several=False)]
-    return with_parameters(command, name, added, surfaces()[name].text)
+    table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
+    return with_parameters(command, name, [*added, *table], surfaces()[name].text)

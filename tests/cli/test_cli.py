@@ -1288,6 +1288,11 @@ def test_demo_annotates_well_and_leaves_stores_and_report(demo):
     assert {"co-occurrence", "precision-recall", "difference-1"} <= drawn
     assert "data:image/png" in page  # the page contains digit images
     assert "Jaccard index" in page
+    cluster = found["cluster"]
+    assert (cluster["workers"], cluster["n_train"], cluster["n_samples"]) == (2, 1200, 1797)
+    assert cluster["tiles"] == 4 * 6  # lower tiles of 400 rows, for four views
+    assert cluster["difference"] < 1e-4
+    assert stores.verify(folder / "cluster" / "embedding.zarr") == []
     evaluated = record("evaluate", folder / "kgha.zarr", folder / "digits.zarr", "--top", 3)
     assert evaluated["f1"] == pytest.approx(scores["KGHA"]["f1"], abs=1e-9)
 
