@@ -16,7 +16,7 @@ from dmo.cluster import connect
 from dmo.errors import UserError, amount
 from dmo.features import SETS, Embedding, Extraction, Extractor, Listing, Recipe, append_images, extract, list_images
 from dmo.features.embedding import VIEW
-from dmo.features.images import SIDE
+from dmo.features.images import FOLDERS, SIDE
 from dmo.workflows.program import Session, begin, say_unreadable, session
 
 SET_HELP = f"Set ({', '.join(SETS)}) or comma-separated views."
@@ -103,7 +103,7 @@ def _say_listing(run: Session, listing: Listing, labels: str | None) -> None:
     """Print notes about files that are not read, and about names in the label file that have no image."""
     left = (
         (listing.others, "files that are not images (not read)"),
-        (listing.unlisted, f"images not listed in {labels} (left out)"),
+        (listing.unlisted if labels != FOLDERS else (), f"images not listed in {labels} (left out)"),
         (listing.absent, f"names in {labels} without an image"),
     )
     own = str(Path(labels).resolve()) if labels else ""

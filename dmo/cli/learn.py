@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
@@ -112,7 +113,7 @@ def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) ->
 
     asked = {key for key in OF_TABLE if given[key] is not None}
     if not (is_rows(path) or is_image_folder(path)):
-        if asked:
+        if asked and os.path.exists(path):  # Otherwise, report first that the path does not exist.
             flag = next(FLAG_OF.get(key, key) for key in OF_TABLE if key in asked).replace("_", "-")
             raise UserError(f"--{flag} applies to tables and folders only, but {path} is neither; omit the option")
         return dmo.stores.open_features(path)

@@ -398,7 +398,7 @@ def list_images(
     if labels is None:
         return plain
     if str(labels) == FOLDERS:
-        entries = {name: _by_folders(name) for name in found}
+        entries = _by_folders(found)
     else:
         path = Path(labels)
         if path.suffix.lower() not in (".csv", ".json"):
@@ -454,7 +454,23 @@ def _splits(where: str, given: Sequence[str | None]) -> list[str] | None:
     return [str(split) for split in given]
 
 
-def _by_folders(name: str) -> ListedImage:
+def _by_folders(names: Sequence[str]) -> dict[str, ListedImage]:
+    """Return the labels and the split of each image; leave out images next to the class folders, and log a warning."""
+    entries = {name: _of_folder(name) for name in names}
+    outside = [name for name, (folders, _) in entries.items() if not folders]
+    if outside and all(len(folders) <= 1 for folders, _ in entries.values()):
+        log.warning(
+            "leaving out %d of %d images, which are not in a class folder, such as %s; move them to the folder of their "
+            "class, or pass a table of labels",
+            len(outside),
+            len(names),
+            outside[0],
+        )
+        return {name: entry for name, entry in entries.items() if entry[0]}
+    return entries
+
+
+def _of_folder(name: str) -> ListedImage:
     parts = name.split("/")[:-1]
     split = parts[0] if parts and parts[0].lower() in ("train", "test", "val", "validation") else None
     return list(dict.fromkeys(parts if split is None else parts[1:])), split

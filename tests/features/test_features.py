@@ -464,6 +464,15 @@ def test_folders_are_listed_in_order_and_nothing_is_lost(tmp_path):
         find_images(_empty(tmp_path))
 
 
+def test_image_outside_of_class_folders_is_reported_and_left_out(tmp_path, caplog):
+    for name in ("a/1.png", "b/2.png", "stray.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    listing = features.list_images(tmp_path, "folders")
+    assert (listing.kind, listing.ids, listing.unlisted) == ("classes", ["a/1.png", "b/2.png"], ("stray.png",))
+    assert "leaving out 1 of 3 images, which are not in a class folder, such as stray.png" in caplog.text
+
+
 def _empty(folder):
     (folder / "empty").mkdir()
     return folder / "empty"
