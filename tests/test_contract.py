@@ -652,9 +652,9 @@ HEAD = """# Features supported by each estimator
 "yes" means that the feature is supported under every engine of the estimator: an exact kernel in memory, the same in tiles,
 `Nystrom` and `Meka`. Other cells name the engines that support the feature. In all other cases, an error is raised; the
 numbers refer to the list of messages at the end of the page. Tests check every cell on a few samples. They compare sample
-weights with repeated samples, missing values with imputed ones, and scaled rows with rows scaled by scikit-learn. The tests also
-compare a loaded model with the saved one, and each command with the equivalent call in Python. Very many labels are 40 labels under a
-lower limit for sparse labels.
+weights with repeated samples, missing values with imputed ones, and scaled rows with rows scaled by scikit-learn. The tests
+also compare a loaded model with the saved one, and each command with the equivalent call in Python. "Very many labels" are
+40 labels under a lower limit for sparse labels.
 
 """
 
