@@ -30,8 +30,8 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --ma
 test: lint
 	$(PYTEST) -m "not clusters and not slow"
 
-# Slow tests kill processes, damage files, run the commands of the guides, and combine estimators with options. SHARD=0/6 runs
-# the first sixth.
+# Slow tests kill processes, damage files, run the commands of the guides, and combine estimators with options. They include
+# most cases of tests with more than eight parameters (tests/conftest.py). SHARD=0/6 runs the first sixth.
 SHARD ?= 0/1
 
 test-slow: venv

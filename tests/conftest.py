@@ -37,16 +37,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", metavar="K/N", help="run every Nth collected test, starting with the Kth (0 to N - 1)")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the requested shard."""
+_FEW, _SHARE = 8, 6
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark most cases of tests with many parameters as slow, and keep the tests of the requested shard."""
+    # A test with more than eight cases keeps eight evenly spaced cases in the fast tests, or a sixth of its cases if
+    # this is more. The other cases are slow tests.
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for found in cases.values():
+        kept = (
+            np.linspace(0, len(found) - 1, max(_FEW, -(-len(found) // _SHARE))).round() if len(found) > _FEW else None
+        )
+        for number, item in enumerate(found):
+            if kept is not None and number not in kept:
+                item.add_marker("slow")
+    yield
     if shard := config.getoption("--shard"):
         first, step = map(int, shard.split("/"))
         if not 0 <= first < step:
             raise pytest.UsageError(f"--shard {shard}: K/N needs 0 <= K < N")
-        kept = items[first::step]
+        kept_items = items[first::step]
         config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % step != first])
-        items[:] = kept
+        items[:] = kept_items
 
 
 def pytest_collection_finish() -> None:
