@@ -215,7 +215,7 @@ def numbers(
 
     def cast(cells: Any) -> np.ndarray | None:
         try:
-            # Try to convert a few cells first, because Arrow is slow if many cells are not numbers.
+            # Arrow is slow if many cells are not numbers, so try to convert a few cells first.
             pc.cast(cells.slice(0, _FIRST), pa.float64())
             found = pc.cast(cells, pa.float64())
         except pa.ArrowInvalid:
@@ -238,7 +238,7 @@ def numbers(
 
 
 def _without(values: np.ndarray, missing: Sequence[str]) -> np.ndarray:
-    """Replace numbers that mark a missing value, such as -999, by NaN."""
+    """Replace numbers that mark a missing value, such as -999, with NaN."""
     marks = [number for number in map(to_number, missing) if number is not None]
     return np.where(np.isin(values, marks), np.nan, values) if marks else values
 
@@ -335,7 +335,7 @@ class Schema:
     def encode(
         self, where: str, table: pd.DataFrame, notes: list[str] | None = None, options: TableOptions | None = None
     ) -> np.ndarray:
-        """Convert a new table to a feature matrix of shape (n, d) by the column types of this schema."""
+        """Convert a new table to a feature matrix of shape (n, d) with the column types in this schema."""
         options = options or TableOptions()
         known = replace(self, missing=(*self.missing, *options.missing))
         if options.decimal is not None:

@@ -185,7 +185,7 @@ def is_zarr_array(path: str | os.PathLike[str]) -> bool:
         if fs.exists(f"{place}/zarr.json"):
             return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
         return bool(fs.exists(f"{place}/.zarray"))
-    except Exception:  # the reader that opens the path raises the error again
+    except Exception:  # the reader that opens the path raises this error again
         return False
 
 
