@@ -23,7 +23,7 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client")
-_admitted: WeakSet[Any] = WeakSet()  # clients of the program whose workers have been checked
+_admitted: WeakSet[Any] = WeakSet()  # clients that the user created and whose workers have been checked
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Backend:
     @property
     def name(self) -> str:
         """Name of the cluster, or address of its scheduler if `where` is a client or cluster object."""
-        scheduler = getattr(self.where, "scheduler", None)  # a client has a scheduler
+        scheduler = getattr(self.where, "scheduler", None)  # only clients have this attribute
         return str(getattr(self.where, "scheduler_address", getattr(scheduler, "address", self.where)))
 
     @property
