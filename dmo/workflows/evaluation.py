@@ -95,7 +95,7 @@ class Evaluation:
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
         """Values of the first model that rank the samples of a label, and their name: probabilities or scores."""
-        # The scores of some decoders can be compared only within a sample, so that probabilities are preferred.
+        # Some decoders produce scores that can be compared only within a sample, so prefer probabilities.
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
 
@@ -254,7 +254,7 @@ class AppliedResults(AppliedModel):
 def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
     """Open the results of `dmo annotate` together with their samples."""
     results = stores.open_results(path)
-    if is_rows(features):  # The model that computed the results defines how data files are read.
+    if is_rows(features):  # Read data files as the model that computed the results does.
         store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
     else:
         store = stores.open_features(features)
@@ -297,7 +297,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        # Labels of -1, which pad a row, are written to the additional last column.
+        # Rows of labels are padded with -1, which writes the score of the padding to the additional last column.
         scores = np.zeros((len(block), len(names) + 1))
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]
