@@ -152,7 +152,7 @@ def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, fl
     assert truth is not None
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]
-    # Divide each view by the mean norm of its rows, so that all views have the same weight.
+    # Divide each view by the mean norm of its rows, so that all views have equal weight.
     lengths = {view: np.linalg.norm(rows(source), axis=1).mean() for view, source in old.items()}
     first, second = (np.hstack([rows(part[view]) / lengths[view] for view in part]) for part in (old, new))
     pca = PCA(size, random_state=SEED).fit(first)

@@ -222,7 +222,7 @@ def tune_command(name: str) -> Callable[..., None]:
             held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
             fixed = {key: value for key, value in given.items() if key in held or key not in options}
             made = estimator_of(name, fixed, opened)
-            if tried is not None and "prepare__impute" in tried:  # Missing values raise an error without imputation.
+            if tried is not None and "prepare__impute" in tried:  # Otherwise, missing values would raise an error.
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
             elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")

@@ -96,7 +96,7 @@ def serve(
                 say(f"{address}\nStop the server with Ctrl-C. The API is described at {address}openapi.json")
                 sys.stdout.flush()
                 wanted = sys.stdout.isatty() if browser is None else browser
-                # The browser can be opened before the server runs, because the socket already accepts connections.
+                # The socket already accepts connections, so the browser can be opened before the server runs.
                 with _opened(address) if wanted else nullcontext():
                     server.run([listener])
 
