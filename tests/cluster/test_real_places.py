@@ -94,9 +94,7 @@ def stop(pid: int) -> None:
 
 def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
     """Run a program, and return its standard output and standard error."""
-    # Some workers do not inherit this variable. Remove the variable, because different OpenBLAS kernels sum in
-    # different
-    # orders.
+    # Different OpenBLAS kernels sum in different orders. Remove the variable, because some workers do not inherit it.
     own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(part) for part in command],
@@ -140,7 +138,7 @@ def slurm() -> Iterator[dict[str, str]]:
     needs("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid():
         pytest.skip("slurmd can start jobs only as root")
-    # Use a folder in /tmp, because every user must be able to access the socket of munged.
+    # Every user must be able to access the socket of munged, so use a folder in /tmp.
     folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))
     folder.chmod(0o755)
     (folder / "state").mkdir()

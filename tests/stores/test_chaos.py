@@ -190,7 +190,7 @@ def test_a_worker_killed_changes_nothing(
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
             found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
-    # After a worker is lost, fewer threads split the sums differently.
+    # After the loss of a worker, sums are split among fewer threads, so they differ by floating-point errors.
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
     for calm in sorted((tmp_path / "calm").glob("*.zarr")):
         assert digest(calm) == digest(tmp_path / "killed" / calm.name)

@@ -660,7 +660,7 @@ def test_dmo_tune_resumes_where_it_was_killed(tmp_path: Path) -> None:
     writer.finish()
     expected, total = tune(str(tmp_path), None)
     killed(tune, str(tmp_path), 9)  # both scores of a fit are saved together
-    # Four candidates and the default value have 15 scores on three folds.
+    # Four candidates and the default value are evaluated on three folds, which yields 15 scores.
     found, left = tune(str(tmp_path), None)
     assert (total, left) == (15, 7)
     assert (found["table"], found["best"]) == (expected["table"], expected["best"])
