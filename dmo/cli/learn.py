@@ -100,7 +100,7 @@ def fit_command(name: str) -> Callable[..., None]:
 def with_options(
     command: Callable[..., None], name: str, text: str, options: Mapping[str, Option], several: bool
 ) -> Callable[..., None]:
-    """Replace the parameter **given of a command by the options of an estimator, of its engines, and of data files."""
+    """Replace the parameter **given of a command with the options of an estimator, its engines, and data files."""
     own = [option.parameter(several) for option in options.values()]
     engines = [option.parameter(False, ENGINES) for option in engine_options(name).values()]
     table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
@@ -125,7 +125,7 @@ def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) ->
 def with_parameters(
     command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """Replace the parameter **given of a command by `added` and the option for views, and set its help to `text`."""
+    """Replace the parameter **given of a command with `added` and the option for views, and set its help to `text`."""
     one = surfaces()[name].one_view
     views = keyword("view", View) if one else keyword("views", Views)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]

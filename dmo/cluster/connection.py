@@ -227,7 +227,7 @@ def current_client() -> Any:
     True
     """
     try:
-        return _current.get()  # set by `connect`
+        return _current.get()  # `connect` sets this variable
     except LookupError:
         if "distributed" not in sys.modules:
             return None

@@ -144,7 +144,7 @@ def _reaches_workers(client: Any) -> bool:
 
     async def asked() -> bool:
         found = await asyncio.wait_for(client.rpc(next(iter(told["workers"]))).identity(), _REACH)
-        # In the network of this process, another worker may have the same address.
+        # Another worker in the network of this process may have the same address as the worker of the cluster.
         return bool(found["scheduler"] == told["address"])
 
     try:
@@ -521,7 +521,7 @@ def _import(module: str, where: str, extra: str) -> Any:
             f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
         ) from error
     finally:
-        if signal.getsignal(signal.SIGINT) is not interrupted:  # importing dask-jobqueue installs another handler
+        if signal.getsignal(signal.SIGINT) is not interrupted:  # importing dask-jobqueue replaces the handler of SIGINT
             signal.signal(signal.SIGINT, interrupted)
 
 

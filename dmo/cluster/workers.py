@@ -26,7 +26,7 @@ _SENDING = 120.0  # maximum number of seconds to send data to all workers
 _seen: dict[str, float] = {}  # time at which a client last had a worker, by id of the client
 _FRESH = 2.0  # number of seconds after which `send` checks again that the cluster has a worker
 _stuck: set[str] = set()  # ids of clients with an unfinished broadcast to a dead worker
-_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until paused workers are an error
+_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until they raise an error
 _AHEAD = 8  # number of tasks per thread that are queued at the scheduler
 _TRIES = 3  # maximum number of attempts of a computation without progress between them
 log = logging.getLogger("dmo")
@@ -185,11 +185,11 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
 
 Reach: TypeAlias = Literal["process", "machine", "cluster"]
-"""Where the data of a fit are read: in this process, by workers on this machine, or by workers on several machines."""
+"""Location in which the data of a fit are read: this process, workers on this machine, or workers on others."""
 
 
 def reach() -> Reach:
-    """Return the places that read the data of a fit."""
+    """Return the location in which the data of a fit are read."""
     client = current_client()
     if client is None:
         return "process"
@@ -249,9 +249,9 @@ def submit_each(
     from dask import annotate
 
     name = name or getattr(function, "func", function).__name__
-    # The tasks of each call form their own group. The scheduler ignores where data are located if a group is large and
-    # has few dependencies, so one group for all calls would be wrong. One group per task would be slow, because the
-    # scheduler checks all groups whenever a task ends.
+    # The tasks of each call form a group of their own. The scheduler ignores the location of data for the tasks of a
+    # large group with few dependencies, so different calls must not share a group. One group per task would be slow,
+    # because the scheduler checks all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}
