@@ -781,7 +781,7 @@ class _Reader:
                 unread = {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
                 cells = unread.pop(frames.NUMBERS, None)
                 listed |= unread
-                if cells is not None and table.shape[1]:  # The table contains other features, too.
+                if cells is not None and table.shape[1]:  # The table also contains features that are not numeric.
                     known = pd.DataFrame(rows(cells), table.index, self.numbers[view])
                     table, cells = pd.concat([table, known], axis=1), None
                 alone = cells is None and table.shape[1] == 0 and len(listed) == 1
@@ -964,7 +964,7 @@ class _Reader:
         target = n or shared_rows(shapes, turnable) or next(iter(shapes.values()))[0]
         turned = all(shape[0] != target for shape in shapes.values())
         if self.whole and turned and Y is not None and Y.shape[0] >= target:
-            target = Y.shape[0]  # Otherwise, there would be more labels than samples.
+            target = Y.shape[0]  # Transposed labels would outnumber the samples.
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
             self.notes.append(f"labels have {target} columns, which is the number of samples, so they are transposed")
             Y = packed(scipy.sparse.csr_array(Y.T))

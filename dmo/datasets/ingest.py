@@ -36,8 +36,8 @@ _LONGEST = 3600.0  # Maximum duration of a download in seconds.
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
     """Return the paths of files in a folder by name; raise FileNotFoundError if a file is missing."""
-    # A file may also be stored decompressed, or directly in the folder instead of the subfolder in its name. If
-    # `download` is True, missing files are downloaded if the card contains their URL.
+    # A file may also be stored decompressed, or directly in the folder instead of the subfolder in its name. With
+    # `download`, a missing file is downloaded if the card contains its URL.
     found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
     missing, reason = [file for file in files if file.name not in found], ""
     while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
@@ -155,7 +155,7 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
 
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
-    """Replace the name of a file in a card, such as "NAME::ARRAY", by the path of the file."""
+    """Replace the name of a file in a card, such as "NAME::ARRAY", with the path of the file."""
     name, array = split_name(spec)
     return f"{paths[name]}" if array is None else f"{paths[name]}::{array}"
 

@@ -28,7 +28,7 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 from dmo.stores.features import SourceStore
 
-_NARROW, _LARGEST = 4096, 1 << 22  # Rows per block if all views have few columns, and its maximum size in bytes.
+_NARROW, _LARGEST = 4096, 1 << 22  # Rows per block for narrow views, and maximum bytes of such a block.
 _BLOCK = 4096
 _SLAB = 1 << 28
 """Maximum size in bytes of the chunks or row groups of a file that is read in place instead of copied to a store."""

@@ -33,10 +33,7 @@ def gray(image: np.ndarray) -> np.ndarray:
 
 
 def band_histogram(codes: np.ndarray, n_codes: int, rows: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-    """Compute the fraction of the pixels with each code in each horizontal band.
-
-    -> (bands * n_codes,)
-    """
+    """Compute the fraction of the pixels with each code in each horizontal band, as bands * n_codes values."""
     # Band b contains the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009
     # has three bands.
     places = codes if bands == 1 else codes + n_codes * ((rows * bands) // height).astype(codes.dtype)
@@ -249,7 +246,7 @@ def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np
 
 
 def _same_color(codes: np.ndarray, distance: int) -> np.ndarray:
-    """Compute the fraction of equal colors among the pairs at one distance: 64 float64."""
+    """For each of 64 colors, compute how often a neighbor at one distance has the same color as a pixel (float64)."""
     height, width = codes.shape
     equal, pairs = np.zeros(64), np.zeros(64)
     ring = [(distance, shift) for shift in range(-distance, distance + 1)]
@@ -316,7 +313,7 @@ def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
     """Compute mean response magnitudes at one scale for each orientation and each of 4 x 4 image regions."""
     size = len(spectrum)
     half = size // reduction // 2
-    kept = np.r_[0:half, size - half : size]  # Keep the frequencies of an image whose width is reduced by `reduction`.
+    kept = np.r_[0:half, size - half : size]  # frequencies of an image that is narrower by the factor `reduction`
     filters = gabor_filters(size)[scale * 8 : scale * 8 + ORIENTATIONS[scale]]
     to_center = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
     centered = spectrum[np.ix_(kept, kept)] * to_center[:, None] * to_center
@@ -454,7 +451,7 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
     larger[:-1] &= laplacians[:-1] >= laplacians[1:]
     found, strength = [], []
     for k, (corner, sigma) in enumerate(zip(corners, SIGMAS)):
-        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # local maxima
+        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # local maxima of the cornerness
         y, x = np.nonzero(peaks & (corner > LEAST_CORNER) & larger[k])
         found.append(np.column_stack([x, y, np.full(len(x), PATCH_PER_SIGMA * sigma)]))
         strength.append(corner[y, x])

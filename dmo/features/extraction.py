@@ -85,7 +85,7 @@ class Extractor:
             If the recipe comes from a saved model or store and needs an ONNX file, but `dmo.onnx` is not set.
         """
         if self.recipe.onnx is not None:
-            _ = Embedding.from_dict(self.recipe.onnx).file  # Raise an error before a store is created.
+            _ = Embedding.from_dict(self.recipe.onnx).file  # Raise errors about the model before a store is created.
         views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
             view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
@@ -526,7 +526,7 @@ def by_blocks(
 
 
 def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
-    if not folder.is_dir():  # otherwise, all images would be skipped as unreadable
+    if not folder.is_dir():  # if the folder is missing, all images would be skipped as unreadable
         raise stores.StoreError(
             f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they "
             "were removed; mount their disk on every worker at the same path"

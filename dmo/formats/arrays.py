@@ -448,8 +448,8 @@ def _in_shard(
     array: zarr.Array, stream: IO[bytes], size: int, key: str, begin: int, stop: int
 ) -> list[tuple[int, int]]:
     """Return the offset and size in bytes of each stored chunk of a shard with a row from `begin` to `stop`."""
-    # The index of a shard contains the offset and the size of every chunk. For a missing chunk, all bits of both
-    # numbers are 1.
+    # The index of a shard contains the offset and the size of every chunk. If a chunk is missing, all bits of its
+    # offset and its size are 1.
     codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
     kinds = [part["name"] for part in codec["index_codecs"]]
     endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
@@ -627,7 +627,7 @@ class _Files(zarr.storage.LocalStore):
         return await super().get(key, *arguments, **options)
 
 
-# Each row consists of its dimension and its values. By file extension: dtype of the dimension, and dtype of the values.
+# Each row of a .hvecs file starts with its dimension. The two dtypes belong to the dimension and to the values.
 FORMATS = {
     ".hvec": ("<u2", "<u2"),
     ".hvec32": ("<u4", "<u4"),

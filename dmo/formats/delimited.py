@@ -122,7 +122,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
     """Read a table of text; also return the name of the column that contains row names, or None."""
     data, where = text_of(path), str(path)
     start = 0
-    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # some spreadsheet programs declare the delimiter
+    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # a first line such as sep=; declares the delimiter
         start = found.end()
         options = options if options.delimiter else replace(options, delimiter=found[1].decode())
     mark = delimiter_of(path, data, options, start)

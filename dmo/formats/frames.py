@@ -75,7 +75,7 @@ def read_frame(
 ) -> pd.DataFrame:
     """Read a table as a DataFrame. The cells of text formats are not converted to numbers."""
     # If `unread` is a dictionary, vector columns and the columns `numbers` of Parquet files are not read. Instead,
-    # `unread` receives array-like objects that read them later. Columns in `others` are always read.
+    # `unread` receives array-like objects that read these columns later. Columns in `others` are always read.
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()
     for shard in source.paths:

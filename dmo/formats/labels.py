@@ -170,12 +170,12 @@ def checked_numbers(
     Raise DataError if a number is infinite or all numbers are missing.
     """
     # Only one block of rows at a time is converted to floats. MATLAB data sets often have label indicators of -1 and 1.
-    # Several columns with these values are therefore label indicators.
+    # Several columns that contain -1 and 1 are therefore interpreted as label indicators.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
     if in_memory(array):
         array = canonical(rows(array))
-        array = dense(array) if 0 in marks else array  # Zeros that are not stored are also unknown.
+        array = dense(array) if 0 in marks else array  # if 0 marks unknown labels, implicit zeros are unknown, too
     n, L = array.shape
 
     def place(j: int) -> str:
@@ -275,7 +275,7 @@ def _of_one_column(
     sets, several = [[level] for level in levels], False
     if forced != "category":
         sets, several = _cut(where, str(name), levels, codes, options, notes)
-    found, names = _indicator([*sets, []])  # The last row represents missing cells.
+    found, names = _indicator([*sets, []])  # The additional empty list represents missing cells.
     found, gap = found[np.where(codes < 0, len(sets), codes)], np.flatnonzero(codes < 0)
     if (
         several and len(gap) and cells is not None
@@ -459,7 +459,7 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
                 )
             continue
         if not shared and (mark == "|" or (mark == ";" and not any("; " in level for level in levels))):
-            return mark  # This character is rare in class names, so it separates labels.
+            return mark  # Both | and ; are rare in class names, so they separate labels.
         if not shared:
             notes.append(f"{where}: {example!r} in {name!r} is read as one label (to split it: --separator '{mark}')")
             continue
@@ -521,8 +521,8 @@ def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
         return None
     named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
     known = ~np.isnan(np.asarray(labels.sum(axis=1)).ravel())
-    # Each row contains a single 1, so its product with 0, ..., L - 1 is the index of the class. If the class is
-    # unknown, the product is 0, and the class name is replaced with None below.
+    # Each row of class indicators contains a single 1, so its product with 0, ..., L - 1 is the index of the class. If
+    # the class is unknown, the product is 0, and the class name is replaced with None below.
     found = named[np.asarray(filled(labels) @ np.arange(labels.shape[1])).astype(np.intp)]
     if not known.all():
         found = found.astype(object)

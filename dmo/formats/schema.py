@@ -41,7 +41,7 @@ NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 SEPARATORS = ("|", ";", ",")
 """Separators between the labels of a sample, in the order in which they are tried."""
 _NEVER = "\0"
-"""Separator that occurs in no cell. Every cell is then a single label."""
+"""Separator that occurs in no cell, so that every cell is a single label."""
 URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 _DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
@@ -59,7 +59,7 @@ columns and cells that are parsed together."""
 class TableOptions:
     """Options for reading a table. Options that are None are detected from the cells."""
 
-    types: Mapping[str, str] = field(default_factory=dict)  # Types of some columns by name, instead of detection.
+    types: Mapping[str, str] = field(default_factory=dict)  # Types of columns by name; other types are detected.
     missing: Sequence[str] = ()  # Additional cells that mark a missing value.
     decimal: str | None = None  # Decimal separator, "." or ",".
     delimiter: str | None = None  # Delimiter between the fields of a row.

@@ -261,7 +261,7 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
             first = int(last == int(total[2]))
             last = int(total[2]) - 1 + first
         lost = last + 1 - first - len(own)
-        # If most numbers are missing, the numbers in the names do not enumerate the files.
+        # If most numbers are missing, the numbers in the file names do not enumerate shards.
         if lost and (total is not None or lost < len(own)):
             number = next(number for number in range(first, last + 1) if number not in own)
             raise DataError(

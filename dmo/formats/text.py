@@ -113,7 +113,7 @@ class Delimited:
         """Parse the rows with pandas; raise ValueError if a cell is not a number or if the rows differ in length."""
         import pandas as pd
 
-        # The default parser of pandas 2 does not round correctly.
+        # The default float parser of pandas 2 does not round correctly.
         exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
         with open_binary(self.path) as file:
             parts = pd.read_csv(
