@@ -130,7 +130,7 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # Below 0.6, the upper right corner is empty.
+    if curve.average_precision < 0.6:  # For a low average precision, the upper right corner is empty.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
     else:  # Write below the curve, but not over the line of the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
@@ -705,8 +705,8 @@ def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np
     some = np.linspace(0, len(Y) - 1, min(len(Y), max(1, _SORTED // Y.shape[1]))).astype(int)
     scores = np.unique(np.asarray(S[some])[~np.isnan(np.asarray(Y[some], np.float64))])
     thresholds = scores[np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _STEPS)).astype(int))]
-    # For each number of thresholds that a score can reach, count all pairs of a sample and a label, and the positive
-    # pairs.
+    # Count the pairs of a sample and a label by the number of thresholds that their score reaches. The second row
+    # counts only the positive pairs.
     counts = np.zeros((2, len(thresholds) + 1))
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))

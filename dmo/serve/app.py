@@ -56,7 +56,7 @@ class Corrections(BaseModel):
 def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None, host: str = "127.0.0.1") -> Guard:
     """Create the ASGI application that serves the page of a model."""
     limits = limits or Limits()
-    readers()  # Otherwise, the first request would wait for imports.
+    readers()  # Import pandas and scikit-learn before the first request.
     turn = threading.Lock()  # Each computation uses all cores, so run one computation at a time.
 
     async def answered(work: Callable[[], Any]) -> Any:
@@ -191,7 +191,7 @@ class Limits:
 class Guard:
     """ASGI application that requires a token in the path of each request and enforces limits."""
 
-    # Requests are checked in this order. First, the host name must be an IP address, "localhost" or `host`, which
+    # Each request must pass four checks. First, the host name must be an IP address, "localhost" or `host`, which
     # prevents DNS rebinding: an attacker could otherwise let another domain name point to this server. Second, the
     # first part of the path must be the token, which is compared in constant time. Third, requests from pages of other
     # origins are rejected. Finally, the limits are enforced.
@@ -277,7 +277,7 @@ class Guard:
         return f"more than {self.limits.megabytes:g} MiB in one request; send fewer or smaller files at once"
 
     def _inside(self, scope: Message) -> Message:
-        """Move the token of a request to its root path."""
+        """Move the token from the path of a request to its ASGI root path."""
         return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
 
     def _measured(self, receive: Receive) -> Receive:
@@ -298,7 +298,7 @@ class Guard:
 class _Connection(H11Protocol):
     """Connection that is closed if no request arrives in time, or if a new connection exceeds the maximum number.
 
-    Without this class, uvicorn keeps idle connections forever, so that many idle connections block new connections.
+    Without this class, uvicorn keeps idle connections forever, so many idle connections would block new ones.
     """
 
     def connection_made(self, transport: Any) -> None:

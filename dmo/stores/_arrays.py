@@ -289,7 +289,7 @@ class SparseArray:
     """Sparse matrix on disk. Each block of rows is a Zarr group with the arrays indptr, indices and data."""
 
     # Each block is stored with sorted columns and without duplicates or zeros, so equal rows produce equal bytes. The
-    # group of a block has the same layout as a csr_matrix in an AnnData file.
+    # Zarr group of a block has the same layout as a csr_matrix in an AnnData file.
 
     folder: Folder
     name: str
@@ -460,8 +460,8 @@ def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
 
 def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Read the rows with the ascending indices `index` of an array that is chunked along its first axis."""
-    # From an uncompressed local file, read only the selected rows. Their checksum covers the whole chunk, so they are
-    # not verified. Otherwise, read and verify whole chunks: an object store would need one request per row.
+    # From an uncompressed local file, read only the selected rows. Single rows cannot be verified, because a checksum
+    # covers a whole chunk. Chunks in an object store are read completely, because one request per row would be slower.
     size = array.chunk[0]
     out = empty((len(index), *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     for block in np.unique(index // size):

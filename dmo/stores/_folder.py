@@ -197,9 +197,9 @@ class Folder:
     """Folder whose files are read and written under keys such as "gist/c.0.0". Several processes can use it at once."""
 
     # A local write creates a temporary file next to the target and renames it, so readers see either the old or the new
-    # content. Object stores provide the same guarantee. The first `put` creates the folder. Unless the setting
-    # dmo.stores.fsync is false, `put` flushes the content to disk before it renames the file, and `settle` flushes the
-    # directory entries.
+    # content. Object stores also replace the content of a key at once. The first `put` creates the folder. Unless the
+    # setting dmo.stores.fsync is false, `put` flushes the content to disk before it renames the file, and `settle`
+    # flushes the directory entries.
 
     url: str
 
@@ -297,8 +297,7 @@ class Folder:
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                # Another process may have written the target, finished the store and removed all temporary files,
-                # including this one.
+                # Another process may have written the target, finished the store and removed all temporary files.
                 if not os.path.exists(target):
                     raise
         except OSError:

@@ -43,7 +43,7 @@ TORN = 2.0  # maximum number of seconds for writing a lock file if the file syst
 _held: dict[str, int] = {}  # number of active writers in this process, by URL of the locked store
 _abandoned: SimpleQueue[str] = SimpleQueue()  # URLs of stores whose writers were garbage-collected
 _guard = threading.Lock()
-_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # one lock for the threads of this process, by URL
+_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # thread locks of this process, by URL of the store
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def alone(folder: Folder) -> Iterator[None]:
 def abandon(url: str) -> None:
     """Let another thread release the lock of a store.
 
-    This function is called by finalizers. Python may call a finalizer at any time, so it must not wait or access files.
+    This function is called by finalizers. Python may call a finalizer at any time, so this function must not wait.
     """
     _abandoned.put(url)
 

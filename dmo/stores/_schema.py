@@ -336,7 +336,7 @@ def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:
-        if holder(folder) is not None:  # the process that finished the store may have been killed too early
+        if holder(folder) is not None:  # the process that finished the store may not have released its lock
             with suppress(OSError, StoreError), alone(folder):
                 sweep(folder)
         return document["attributes"]

@@ -369,7 +369,7 @@ class Stored:
     root: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Cached names and labels are not pickled. A worker that needs them reads them from the store.
+        # Cached names and labels are not pickled, because workers can read them from the store.
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @property

@@ -191,7 +191,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
-        document = existing_root(folder)  # another process may have changed the root in the meantime
+        document = existing_root(folder)  # the root may have changed before the lock was acquired
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare()

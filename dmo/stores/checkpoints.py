@@ -81,7 +81,7 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
     """Save the states and results of long iterations in `folder` until the `with` block ends successfully."""
     # Saving states takes at most about 2 % of the computing time. The result of an iteration is saved if a state of the
-    # iteration was saved. It is also saved if the iteration took 50 times as long as saving is expected to take.
+    # iteration was saved, or if the iteration took 50 times as long as saving is expected to take.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
     # In nested `checkpoints` blocks, only the outermost block removes the states of earlier runs.
     before = {} if place is None or _place.get() is not None else place.states()
@@ -182,8 +182,8 @@ class Checkpoint:
         place.remove(name)
         about = {"configuration": self._configuration, "serial": self._serial + 1, "fortran": fortran}
         try:
-            # In the current context, `save_model` would show a progress bar at every save, so run it in an empty
-            # context.
+            # `save_model` would show a progress bar at every save, so run it in an empty context, which has no progress
+            # bar.
             Context().run(stores.save_model, f"{place.folder}/{name}", stored, about | {"meta": dict(meta)})
         except (OSError, stores.StoreError) as error:
             log.warning("%s: cannot save its state: %s", self._kind, error)
