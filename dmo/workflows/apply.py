@@ -62,7 +62,7 @@ class AppliedModel:
     views: Mapping[str, Subset]  # Rows of the samples in each view of the model.
     index: np.ndarray | RowMask  # Row indices of the samples in the store.
     split: str | None  # Split of the samples, or None for all samples.
-    columns: np.ndarray | None = None  # Label column of each class of the model; None for the same columns.
+    columns: np.ndarray | None = None  # Label column of each class of the model, or None if the columns are the same.
     excluded: int = 0
     """Number of excluded samples, on which a model was trained."""
 
@@ -299,7 +299,7 @@ def label_names(model: Any) -> list[str]:
 
 def learned_values(model: Any) -> bool:
     """Return whether a fitted model predicts regression targets instead of labels."""
-    from dmo.methods.annotator import Annotator  # Import lazily as in `check_use`.
+    from dmo.methods.annotator import Annotator  # Import lazily, because importing scikit-learn takes 2 s.
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 

@@ -121,7 +121,7 @@ def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
     """Evaluate several models on the same samples, by default without samples on which any model was trained."""
-    # If `top` is None, metrics at k use the smallest of the default values of k of the models.
+    # If `top` is None, metrics at k use the smallest default value of k among the models.
     opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
@@ -236,7 +236,7 @@ class Annotations:
     label_names_: list[str]
     n_seen_labels_: int  # Maximum number of labels per sample.
     multilabel_: bool  # Whether a sample can have several labels.
-    _sample_keys: np.ndarray | None = None  # Keys of the training samples of the model.
+    _sample_keys: np.ndarray | None = None  # Keys that identify the training samples of the model.
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        # Rows of labels are padded with -1, which writes the score of the padding to the additional last column.
+        # Short lists of labels are padded with -1, which refers to the additional last column of the scores.
         scores = np.zeros((len(block), len(names) + 1))
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]

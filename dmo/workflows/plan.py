@@ -87,7 +87,7 @@ def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
     """Estimate number and size of the tasks of a pass over n rows that sums moments by tree reduction."""
     # The pass sums a matrix of moments of size m x m in float64, where m = `columns` includes `labels` columns of
     # labels. The views in memory have a size of `sent` bytes. The scheduler receives these views, the labels of a
-    # segment of rows, and the summed moments. It keeps all tasks that contributed to the current sum.
+    # segment of rows, and the summed moments. The scheduler keeps all tasks that contributed to the current sum.
     size = BLOCK * task_blocks(n, columns)
     parts = -(-n // size)
     tasks = 2 * parts - 1
@@ -402,7 +402,7 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
     """Estimate the fit of an estimator that has no parameter `approximation`."""
     source, width = next(iter(views.values())), _width(views)
     if isinstance(estimator, LabelPropagation):
-        edges = 2 * n * estimator._graph.n_neighbors  # The symmetric graph has about 2 k edges per sample.
+        edges = 2 * n * estimator._graph.n_neighbors  # A symmetric k-NN graph has about 2 k edges per sample.
         return Plan("graph", "memory", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0)
     if isinstance(estimator, HomogeneityAnalysis):
         first = np.asarray(rows(source, slice(0, _LOOKED_AT)))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
-_LATER = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EAGAIN}  # errors of the system
+_LATER = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EAGAIN}  # e.g., full disk
 _GO_ON = "finished parts are kept; repeat the command to resume or restart it"
 
 
@@ -374,7 +374,7 @@ def _warn(run: Session, text: str) -> None:
 
 
 class _Notes(logging.Handler):
-    """Log handler that prints each distinct log record as a note, and only once if it is repeated."""
+    """Log handler that prints every distinct log record once, as a note."""
 
     def __init__(self, run: Session):
         super().__init__()
@@ -383,8 +383,8 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # Always print warnings, the address of the dashboard, notes on searches, and the first choice of an engine.
-            # Print other log records only if details are requested.
+            # Always print warnings, the address of the dashboard, notes on searches, and the first message about the
+            # engine. Print other log records only if details are requested.
             told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)

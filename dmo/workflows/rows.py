@@ -380,7 +380,7 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
             log.warning("%s: ignoring labels that the model did not learn: %s", path, shown)
         names = [*known, *(extra if joined.classes else [])]
         unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
-        if lost:  # Known labels without samples are copied from an empty column.
+        if lost:  # Labels that are missing from the data become columns of zeros.
             Y = scipy.sparse.csr_array(Y)
             Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
         Y = Y[:, [place.get(name, len(place)) for name in names]]

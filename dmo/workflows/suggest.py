@@ -381,7 +381,7 @@ def _parameters(model: str) -> dict[str, Any]:
 
 
 def names_of(applied: AppliedModel) -> list[str]:
-    """Return the label names of the model, or those of the store if the labels of the model have no names."""
+    """Return the label names of the model, or the label names of the store if the model has none."""
     if learned_values(applied.model):
         cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
         raise UserError(f"the model learned real targets, and answers are labels; {cure}")
@@ -424,11 +424,11 @@ def update(
     # The argument `new` is a table or a folder of new samples. New samples with answers are added to a copy of the
     # feature store. A new fit uses the training samples of the old model and all samples with current or earlier
     # answers, which replace the labels. The training samples of the old model are the samples of its split with known
-    # labels. If the model was saved without its split, they are selected by `labeled_rows`. The new model is saved with
-    # all answers.
+    # labels. If the model was saved without its split, `labeled_rows` selects these samples. The new model is saved
+    # with all answers.
     from sklearn.base import clone  # Import lazily, because `dmo update --help` needs no estimators.
 
-    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import estimators lazily.
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import slow estimators lazily.
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -491,7 +491,7 @@ def update(
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
     """Return a function that evaluates a model on test samples without the rows `seen`, or None if none remain."""
-    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import estimators lazily.
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import slow estimators lazily.
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))

@@ -363,7 +363,7 @@ def readers() -> Any:
 
     context = get_context("forkserver")
     # The fork server imports pandas and, through `dmo.inputs`, scikit-learn. Otherwise, each process that reads files
-    # would import them, which takes seconds and a part of its memory limit.
+    # would import these packages, which takes seconds and a part of its memory limit.
     context.set_forkserver_preload([__name__, "dmo.inputs"])
     ensure_running()
     return context

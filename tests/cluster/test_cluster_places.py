@@ -122,7 +122,7 @@ def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
 @pytest.mark.parametrize(
     ("group", "file", "value", "expected"),
     [
-        # A parent group sets the limit (cgroup version 2).
+        # In cgroup version 2, a parent group can set the limit.
         ("0::/user/job\n", "sys/fs/cgroup/user/memory.max", "1000000", 1_000_000),
         ("0::/\n", "sys/fs/cgroup/memory.max", "2000000", 2_000_000),
         ("4:memory:/slurm/step\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", 3_000_000),
@@ -465,7 +465,7 @@ def test_connect_rejects_workers_without_matching_dmo(environment: str, said: st
         address = cluster.scheduler_address
         with pytest.raises(UserError, match=f"workers at {address} {said}"), connect(address, workers=1):
             pass
-        # A client that the caller created must raise the same error.
+        # A client that was created by the caller must raise the same error.
         with pytest.raises(UserError, match=f"workers at {address} {said}"), Client(cluster):
             current_client()
 
@@ -652,7 +652,7 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
     misspelt = {**manifest, "spec": {**manifest["spec"], "clustre": {}}}
     assert list(checker.iter_errors(misspelt))
     assert _containers_drop_root(manifest)
-    # The operator deletes the workers after the pod has succeeded or failed, and a pod that is restarted does neither.
+    # The operator deletes the workers only after the pod has succeeded or failed, so the pod must not be restarted.
     assert manifest["spec"]["job"]["spec"]["restartPolicy"] == "Never"
     from dask_kubernetes.operator.controller.controller import build_job_pod_spec
 

@@ -94,7 +94,8 @@ def stop(pid: int) -> None:
 
 def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
     """Run a program, and return its standard output and standard error."""
-    # Different OpenBLAS kernels sum in different orders. Remove the variable, because some workers do not inherit it.
+    # Different OpenBLAS kernels sum in different orders. Remove OPENBLAS_CORETYPE, because some workers do not inherit
+    # it.
     own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(part) for part in command],
