@@ -72,7 +72,7 @@ def _ridge_for(original: type, **settings: Any) -> type:
     )
     Adapter.__name__ = Adapter.__qualname__ = original.__name__
     Adapter.__module__ = __name__
-    globals()[original.__name__] = Adapter  # pickle finds the class here
+    globals()[original.__name__] = Adapter  # pickle looks up the class under this name
     return Adapter
 
 
@@ -124,7 +124,7 @@ def _cca_zoo() -> None:
             return self
 
     home = importlib.import_module(linear.GCCA.__module__)
-    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # pickle finds the class here
+    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # pickle looks up the class under this name
     linear.GCCA = home.GCCA = GCCA  # type: ignore[attr-defined]
 
 

@@ -117,7 +117,7 @@ CLIFFS = {
         "held-out scores of all rows in tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
-        1e-5,  # the algorithms are equivalent
+        1e-5,  # both algorithms compute the same result
     ),
     "decide.out_of_fold.HELD_OUT_ROWS": (
         "rows of an additional fit: three quarters below, this number above",

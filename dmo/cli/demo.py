@@ -148,7 +148,7 @@ def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, fl
     from sklearn.decomposition import PCA
 
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
-    assert Y is not None  # The digits have labels.
+    assert Y is not None
     assert truth is not None
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]

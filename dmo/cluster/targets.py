@@ -49,7 +49,7 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     # By default, the scheduler and the client keep their last thousand messages. The messages contain the arguments of
     # tasks and need much memory.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
-    if hasattr(where, "scheduler_address"):  # a cluster object, which contains its certificates
+    if hasattr(where, "scheduler_address"):  # a cluster object contains its certificates
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(

@@ -47,7 +47,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         tokenize.TokenError,
         TypeError,
         MemoryError,
-    ) as error:  # NumPy parses the header as a Python literal, which can raise any of these errors
+    ) as error:  # parsing the header as a Python literal can raise any of these errors
         raise DataError(
             f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
         ) from None

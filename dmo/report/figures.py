@@ -130,7 +130,7 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # For a low average precision, the upper right corner is empty.
+    if curve.average_precision < 0.6:  # The upper right corner is empty if the average precision is low.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
     else:  # Write below the curve, but not over the line of the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)

@@ -254,7 +254,7 @@ class AppliedResults(AppliedModel):
 def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
     """Open the results of `dmo annotate` together with their samples."""
     results = stores.open_results(path)
-    if is_rows(features):  # Read data files as the model that computed the results does.
+    if is_rows(features):  # Read data files like the training data of the model that computed the results.
         store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
     else:
         store = stores.open_features(features)

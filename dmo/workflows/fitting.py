@@ -362,7 +362,7 @@ def default_grid(kind: str, training: Training, metric: str | None, decoded: boo
 
     `decoded` is True if a decoder is passed.
     """
-    # Do not search the exponent of the label frequencies for regression targets, or if label sets are predicted.
+    # The exponent of the label frequencies is not searched for regression targets, decoders or metrics of label sets.
     decoded = decoded or are_real(training.Y) or metric in SET_METRICS
     excluded = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in training.views.values()):

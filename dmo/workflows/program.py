@@ -318,7 +318,7 @@ class Session:
     """State of a running command, which prints notes and measures costs."""
 
     errors: Console  # Console that writes to standard error.
-    verbose: bool = False  # Whether details are printed.
+    verbose: bool = False  # Whether detailed notes are printed.
     quiet: bool = False  # Whether notes are suppressed.
     seconds: dict[str, float] = field(default_factory=dict)  # Duration of every stage so far.
     started: float = field(default_factory=time.perf_counter)  # Time at which the command started.

@@ -90,7 +90,7 @@ def suggestions(
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
     # samples selected before. Samples with answers are treated as labeled and are not selected again.
     from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
-    from dmo.inputs import Data  # Import lazily, because importing scikit-learn takes 2 s.
+    from dmo.inputs import Data
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -177,7 +177,7 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     # Labels that contain a separator are written as {"choices": labels}.
     #
     # Cells that a spreadsheet would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`. Paths must
-    # remain valid and are therefore prefixed by "./" instead.
+    # remain valid and are therefore prefixed with "./" instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
         path = prefix + entry["sample"]

@@ -297,7 +297,7 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
     )
 
 
-@pytest.mark.clusters  # requeued jobs wait for two minutes
+@pytest.mark.clusters  # SLURM delays requeued jobs by two minutes
 def test_a_terminated_driver_is_requeued_and_resumes(
     slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:

@@ -212,7 +212,7 @@ PASSES: dict[str, Job] = {
     "HSIC, weighted rows": passes(TraceEmbedding("hsic-1", approximation="exact")),
     "PCA, kernel": passes(TraceEmbedding("pca", kernel="rbf", approximation=LOW)),
 }
-JOBS: dict[str, tuple[Job, float]] = {  # pairs of a job and the fraction of its steps before the kill
+JOBS: dict[str, tuple[Job, float]] = {  # a job, and the fraction of its steps before it is killed
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
     "alternating directions": (alternating, 0.6),
@@ -309,7 +309,7 @@ def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monk
 
     def dies(*arguments: Any) -> Any:
         begun.append(len(arguments[2]))
-        if dying and len(begun) == 4:  # interrupt at the fourth segment
+        if dying and len(begun) == 4:
             raise KeyboardInterrupt
         return tree(*arguments)
 
