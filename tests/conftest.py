@@ -18,18 +18,18 @@ os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", "1s")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands load compiled modules, as for users
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands load compiled modules (.pyc files), as they do for users
 # The scripts in `pipelines` import modules from their own folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipelines"))
 
 
-# Background jobs ignore SIGINT, and child processes inherit this setting.
+# Shells start background jobs with SIGINT ignored, and child processes inherit this setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATES: dict[int, dict[str, Any]] = {}
 
 
-gc.disable()  # collection during imports would be slow
+gc.disable()  # garbage collection during imports would be slow
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

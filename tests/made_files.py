@@ -63,7 +63,8 @@ def bombs(folder, n=1_000_000):
     scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(X))
     scipy.io.savemat(folder / "a.mat", {"X": X}, do_compression=True)
     with h5py.File(folder / "new.mat", "w", userblock_size=512) as file:
-        # Use random bytes, because deflate reduces constant data only to about 0.1 % of its size.
+        # The chunks of X are not stored. Readers reject a file that is smaller than X after compression with deflate,
+        # so random data in Y enlarge the file to about 0.1 % of X.
         file["Y"] = np.random.default_rng(0).random((1, 40 * n // 8000))
         file.create_dataset("X", (5, n), "f8", chunks=(5, 1024), compression="gzip")
         for dataset in file.values():

@@ -111,7 +111,7 @@ def object_store(bucket: str, ssl: bool = False, attempts: int = 1) -> Iterator[
     from werkzeug.serving import make_server
 
     service = Service(DomainDispatcherApplication(create_backend_app))
-    loaded = cache(JSONFileLoader().load_file)  # otherwise, every client reads one megabyte
+    loaded = cache(JSONFileLoader().load_file)  # without a cache, every client reads one megabyte
     server = make_server("127.0.0.1", 0, service, threaded=True, ssl_context="adhoc" if ssl else None)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     service.url = f"{'https' if ssl else 'http'}://127.0.0.1:{server.server_port}"

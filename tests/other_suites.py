@@ -72,7 +72,7 @@ def _ridge_for(original: type, **settings: Any) -> type:
     )
     Adapter.__name__ = Adapter.__qualname__ = original.__name__
     Adapter.__module__ = __name__
-    globals()[original.__name__] = Adapter  # pickle finds the class here
+    globals()[original.__name__] = Adapter  # pickle looks up the class under this name
     return Adapter
 
 
@@ -124,7 +124,7 @@ def _cca_zoo() -> None:
             return self
 
     home = importlib.import_module(linear.GCCA.__module__)
-    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # pickle finds the class here
+    GCCA.__module__, GCCA.__qualname__ = home.__name__, "GCCA"  # pickle looks up the class under this name
     linear.GCCA = home.GCCA = GCCA  # type: ignore[attr-defined]
 
 
@@ -138,7 +138,7 @@ def _skmatter() -> None:
             _FITTED[0] = True
             X, Y = np.asarray(X), np.asarray(Y).reshape(len(X), -1)
             k = min(X.shape) if self.n_components is None else self.n_components
-            # If mixing is 1, the number of MORP components is limited by the number of outputs.
+            # With a mixing of 1, the number of components of MORP is limited by the number of outputs.
             share = min(1 - self.mixing, 1 - 1e-9)
             self.model_ = MORP(
                 "linear", form="direct", mixing=share, ridge=0.0, n_components=k, prepare="none", center=False

@@ -9,7 +9,7 @@ PATIENCE = 300  # maximum waiting time in seconds
 
 def await_workers(cluster: Any, count: int) -> None:
     """Wait until `count` worker processes of a LocalCluster run. If workers do not restart, start new workers."""
-    # After a test kills a worker, Dask's nanny normally restarts the worker, but a restart has failed once.
+    # Dask's nanny normally restarts a worker that a test killed, but a restart has failed once.
     if not _within(PATIENCE / 5, cluster, count):
         cluster.scale(0)
         cluster.scale(count)

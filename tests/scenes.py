@@ -89,7 +89,7 @@ def draw_scene(number: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
     kind = _pick(rng, KINDS)
     canvas = Canvas(2 * WIDTH, 2 * HEIGHT, rng)
     winter = kind not in ("desert", "coast") and rng.random() < 0.22
-    # Cities and mountains need a visible sky, because buildings and mountains rise above the horizon.
+    # Buildings and mountains rise above the horizon, so cities and mountains need a visible sky.
     down = rng.random() < _LOOKING_DOWN and kind not in ("city", "mountains")
     horizon = 0.06 if down else rng.uniform(0.28, 0.62)
     scene = Scene(canvas, rng, light, winter, int(canvas.height * horizon))

@@ -276,7 +276,7 @@ def test_a_subset_read_in_order_looks_at_its_row_numbers_a_few_times(monkeypatch
     source = InOrder(Subset(zarr.array(X, chunks=(100, 1)), index))
     found = [source[where] for where in row_blocks(len(index), 64)]
     assert_array_equal(np.concatenate(found), X[index])
-    assert sum(looked) < 10 * len(index)  # scanning all later indices for every chunk would exceed this
+    assert sum(looked) < 10 * len(index)  # scanning all later indices for every chunk would need more than this number
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4)), min_size=1, max_size=12))

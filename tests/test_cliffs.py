@@ -79,7 +79,7 @@ def propagated(method):
     return LabelPropagation(method=method, graph=Graph(n_neighbors=6), tol=1e-12).fit(X, known).scores_
 
 
-# Each constant is followed by a description of the change, the size of the problem, the problem and the tolerance.
+# Each entry describes what changes at a constant, and contains the size of the problem, the problem and the tolerance.
 CLIFFS = {
     "blocks._PACKED": ("arrays of labels below, CSR above", 16 * N, lambda: rare_labels(), 1e-5),
     "fit.exact._LOOK": (
@@ -117,7 +117,7 @@ CLIFFS = {
         "held-out scores of all rows in tiles below, of some rows above",
         N,
         lambda: decided(MultiViewRidge(ridge=0.5, approximation=TILES)),
-        1e-5,  # the algorithms are equivalent
+        1e-5,  # both algorithms compute the same result
     ),
     "decide.out_of_fold.HELD_OUT_ROWS": (
         "rows of an additional fit: three quarters below, this number above",
@@ -129,7 +129,7 @@ CLIFFS = {
         "held-out scores of all rows by cross-validation below, of some rows by a single fit above",
         300,
         lambda: loss(KGHA(ridge=0.5)),
-        0.08,  # uses a random quarter of the rows
+        0.08,  # only a random quarter of the rows is used
     ),
     "fit.fitted_views.EIGENPAIRS": (
         "factors of every ridge below, eigenpairs for all above",
@@ -191,7 +191,7 @@ CLIFFS = {
     ),
 }
 
-# Additional constants that must be small, so that a small problem can lie on both sides of the tested constant.
+# Constants that must be reduced as well, so that the size of a small problem can be below or above the tested constant.
 BESIDE = {
     "fit.fitted_views.SOLVED_ROWS": {"decide.out_of_fold.SOLVED_SOME": N},
     "decide.out_of_fold.PASSED_ROWS": {"decide.out_of_fold._RUN": 1},
@@ -245,7 +245,7 @@ BLOCKS = {
 }
 
 
-# All other numeric constants, grouped by the reason why the tables above do not contain them.
+# All other numeric constants, grouped by the reason why they are not tested above.
 OTHERS = {
     "coefficients of a formula or a description": """
         demo.digits.N_TRAIN demo.digits._ATTRIBUTES methods.svr._RIDGE features.descriptors.BANDS
@@ -489,7 +489,7 @@ def test_both_sides_of_a_cliff_agree(name, monkeypatch):
 def test_results_do_not_depend_on_the_size_of_blocks(name, monkeypatch):
     wanted = BLOCKS[name]()
     for value in (7, N - 1, N, N + 1):
-        # Block sizes change the rounding of float32 sums.
+        # The size of blocks changes the floating-point error of float32 sums.
         with monkeypatch.context() as patched:
             agrees(patched, name, value, BLOCKS[name], wanted, 1e-5)
 
@@ -508,7 +508,7 @@ def agrees(patched, name, value, problem, wanted, tolerance):
 def test_kernels_around_the_size_of_single_precision_agree_with_float64(n):
     X, Y = make_multilabel_classification(n_samples=n + 10, n_classes=4, random_state=0)
     X, new, Y = X[:n] / 5, X[n:] / 5, Y[:n]
-    for ridge in (1e-6, 1.0):  # the ridges are below and above float32 precision
+    for ridge in (1e-6, 1.0):  # one ridge is below float32 precision, the other above
         exact = Exact("memory", "float64")
         wanted = (
             MultiViewRidge(ridge=ridge, approximation=exact, decoder=Scores(label_sets=False))

@@ -183,11 +183,11 @@ def concern(words: str, table: dict[str, Concern] = CONCERNS) -> Callable[[Conce
 def weighted(case: Case, linear: bool) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Rows, their weights, and the parameters of the estimator."""
     often, X = data()["weights"].copy(), case.X.copy()
-    # Landmarks and clusters depend on repeated rows. Linear kernels avoid this, because their feature maps are the
-    # columns.
+    # Repeated rows change the choice of landmarks and clusters. With linear kernels, low-rank engines are exact for any
+    # choice.
     options: dict[str, Any] = case.by_kernel("linear") if linear else {}
-    # Imputation and scaling depend on the weights as well. Skip support vector regressions, because their intercepts are
-    # not unique on the prepared rows.
+    # Imputation and scaling also depend on the weights. Skip support vector regressions here, because their intercepts
+    # are not unique on the prepared rows.
     if case.name in BY_ITERATION:
         options = options | CONVERGED
     elif "scale" in case.parameters:
@@ -208,7 +208,8 @@ def repeated(name: str, linear: bool) -> np.ndarray:
 
 @concern("sample weights")
 def weights(case: Case) -> Pair:
-    # Landmarks and clusters are chosen from rows without repetition. With linear kernels, low-rank engines are exact.
+    # A repeated row can be chosen several times as a landmark, but a weighted row only once. With linear kernels,
+    # low-rank engines are exact for any choice.
     linear = case.engine in ("Nystrom", "Meka")
     X, often, options = weighted(case, linear)
     found = case.says(case.fit(case.shape(X), model=case.model(**options), sample_weight=often))
@@ -238,7 +239,7 @@ def class_weights(case: Case) -> Pair:
     y = np.where(data()["signal"][:N, 0] > 0.8, "rare", "often")
     each = {"rare": 3.0, "often": 1.0}
     own = {"intercept": True} if "intercept" in case.parameters else {}
-    # Sample weights change a learned bandwidth but class weights do not, so use a linear kernel.
+    # A learned bandwidth depends on sample weights but not on class weights, so use a linear kernel.
     options = own | case.by_kernel("linear")
     found = case.fit(y=y, model=case.model(class_weight=each, **options))
     by_hand = case.fit(y=y, model=case.model(**options), sample_weight=np.array([each[name] for name in y]))
@@ -292,7 +293,7 @@ def of_rows(case: Case, model: Any, X: Any = None) -> np.ndarray:
 
 
 def prepared(case: Case, **options: Any) -> dict[str, Any]:
-    if "base" in case.parameters:  # the base prepares the rows
+    if "base" in case.parameters:  # the base model prepares the rows
         return {"base": made(dmo.MultiViewRidge, label_sets=False, **options)}
     return options
 
@@ -321,7 +322,7 @@ def many(case: Case) -> Pair:
     with mock.patch.object(outputs, "_MANY", 32), mock.patch.object(annotator, "_MANY", 32):
         model = case.fit(y=Y)
         found = np.asarray(model.decision_function(case.shape(case.X)))[:, :L]
-    told = np.ptp(found, axis=0) > 1e-9  # skip constant scores
+    told = np.ptp(found, axis=0) > 1e-9  # constant scores have no correlation
     right = np.sum([np.corrcoef(found[:, j], case.Y[:, j])[0, 1] for j in np.flatnonzero(told)]) / L
     assert right > 0.15, f"scores of 40 labels correlate by {right:.2f} with the labels that they were fitted on"
     return found, found, 0.0
@@ -699,7 +700,7 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
     case, meant = Case(name, "memory"), {"nystrom": Nystrom(), "meka": Meka(), "best": dmo.BestLowRank()}[engine]
     model = clone(case.model(approximation=engine))
     assert repr(model.approximation) == repr(meant)
-    # `clone` requires unmodified parameters.
+    # `clone` raises an error if the constructor changed a parameter.
     each = clone(case.model(approximation={"a": engine, "b": Nystrom(rank=20)}))
     assert repr(each.approximation) == repr({"a": meant, "b": Nystrom(rank=20)})
     if engine == "nystrom":

@@ -252,7 +252,7 @@ def difference(old: np.ndarray, new: np.ndarray) -> float:
         return 0.0 if old.shape == new.shape and (old == new).all() else np.inf
     old, new = old.astype(np.float64), new.astype(np.float64)
     if set(np.unique([old, new])) <= {0.0, 1.0}:
-        return max(0.0, float(np.mean(old != new)) - 0.1)  # scores can cross nearby thresholds
+        return max(0.0, float(np.mean(old != new)) - 0.1)  # labels may change if scores are near a threshold
     if not old.size or ((old == new) | (np.isnan(old) & np.isnan(new))).all():
         return 0.0
     return float(np.max(np.abs(old - new)) / np.max(np.abs(old)))

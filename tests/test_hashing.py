@@ -156,7 +156,7 @@ def test_row_hashes_compare_as_float32_unless_exact():
     moved = near.astype(np.float32) != X
     np.testing.assert_array_equal(row_hashes(near) == row_hashes(X), ~moved.any(axis=1))
     assert (row_hashes(near, exact=True) != row_hashes(X, exact=True)).all()
-    counts = np.array([[2**53], [2**53 + 1]])  # these integers are equal in float64
+    counts = np.array([[2**53], [2**53 + 1]])  # both integers are equal in float64
     assert len(np.unique(row_hashes(counts, exact=True))) == 2
 
 

@@ -187,7 +187,7 @@ def test_models_of_versions_without_objects_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_estimators_are_not_dataclasses(kind: Any) -> None:
-    assert not dataclasses.is_dataclass(kind)  # Dask would compute equal tokens for two fits
+    assert not dataclasses.is_dataclass(kind)  # for dataclasses, Dask would compute equal tokens for two fits
     assert not {"approximation", "decoder", "random_state"} & vars(kind).keys()
 
 

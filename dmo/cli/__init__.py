@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     """Run the `dmo` command with the arguments of the process."""
-    gc.set_threshold(50_000)  # Collect garbage rarely, because imports create many objects but hardly any garbage.
+    gc.set_threshold(50_000)  # Imports create many objects but hardly any garbage, so collect garbage rarely.
     try:
         from dmo.cli.app import app  # Import lazily, so that Ctrl-C during the import is handled below.
 

@@ -60,7 +60,7 @@ ALIASES = {"predict": "annotate"}
 
 
 class CommandFirst(HelpGroup):
-    """Command group whose error for a file instead of a command shows a correct call, the class attribute `example`."""
+    """Command group whose error message shows a correct call (`example`) if a file is passed instead of a command."""
 
     example: ClassVar[str]
 
@@ -103,7 +103,7 @@ def command_of(entry: Lazy, program: str) -> Any:
     """Create the command of an entry with the options that all commands share; `program` is its name in logs."""
     found, name = entry.load(), program.rpartition(" ")[2]
     if isinstance(found, typer.Typer):
-        for command in found.registered_commands:  # Lazy groups have no registered commands.
+        for command in found.registered_commands:  # A lazily loaded group has no registered commands.
             command.callback = offering(command.callback, f"{program} {command.name}")
             command.cls = HelpPage
         return typer.main.get_command(found)
@@ -294,7 +294,7 @@ def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace the parameter **given of a command by the options for labeled data files."""
+    """Replace the parameter **given of a command with the options for labeled data files."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     known = [p.name for p in own]
     return signed(command, [*own, *(keyword(key, OF_TABLE[key]) for key in OF_ROWS if key not in known)])

@@ -29,7 +29,7 @@ N_TRAIN = 150
 """Number of training digits. With more digits, the scores of all labels would be nearly perfect."""
 N_DIGITS = 10
 WORKERS, TILE = 2, 400
-"""Number of Dask workers of the fit on a cluster, and its rows per kernel tile."""
+"""Number of Dask workers for the fit on a cluster, and number of rows per kernel tile."""
 
 
 def methods() -> dict[str, Any]:
@@ -144,15 +144,15 @@ def _fit_on_cluster(run: Session, out: Path) -> dict[str, Any]:
 
 
 def _compare_spaces(model: dmo.KGHA, store: stores.FeatureStore) -> dict[str, float]:
-    """Compute the mean Jaccard index of test labels and the labels of the ten nearest training samples, per space."""
+    """For each space, compute the mean Jaccard index of test labels and labels of the ten nearest training samples."""
     from sklearn.decomposition import PCA
 
     (old, Y, _), (new, truth, _) = store.select("train"), store.select("test")
-    assert Y is not None  # The digits have labels.
+    assert Y is not None
     assert truth is not None
     known, asked = model.transform(old), model.transform(new)
     size = known.shape[1]
-    # Divide each view by the mean norm of its rows, so that all views have the same weight.
+    # Divide each view by the mean norm of its rows, so that all views have equal weight.
     lengths = {view: np.linalg.norm(rows(source), axis=1).mean() for view, source in old.items()}
     first, second = (np.hstack([rows(part[view]) / lengths[view] for view in part]) for part in (old, new))
     pca = PCA(size, random_state=SEED).fit(first)

@@ -39,7 +39,7 @@ def evaluate(
     reading = table_arguments(given)
     for path in (model, *([] if is_rows(features) else [features])):
         stores.describe(path)  # Raise errors about invalid paths before requesting Dask workers.
-    evaluation = workflows.evaluation  # Import estimators only after the checks above.
+    evaluation = workflows.evaluation  # Estimators are slow to import, so check the paths first.
     with session() as run, connect(scheduler):
         found = evaluation.judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
@@ -120,7 +120,7 @@ def report_command(
     """
     with session() as run:
         models, features, out = _places(run, paths, compare)
-        evaluation, page = workflows.evaluation, workflows.report_page  # Import estimators only after the check.
+        evaluation, page = workflows.evaluation, workflows.report_page  # Import estimators after checking the paths.
         sweeps = [page.read_sweep(path) for path in sweep or ()]
         asked = {"top": top, "split": split, "title": title, **given}
         words = ["dmo", "report", *(["--compare"] if compare else []), *paths]

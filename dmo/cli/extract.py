@@ -65,13 +65,13 @@ def extract_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Extract features from a folder of images: color, texture, gist and visual words."""
-    # An interrupted run is resumed. On a Dask cluster, each block of images is a task, and the result is the same. The
-    # workers must be able to access the images and the store by the same paths as the client.
+    # An interrupted run is resumed. On a Dask cluster, each block of images is a task, and the features are the same as
+    # without a cluster. The workers must be able to access the images and the store by the same paths as the client.
     if append and (overwrite or like is not None):
         raise UserError("extract: --append keeps the store and its recipe; omit --overwrite and --like")
     with session() as run, ExitStack() as place:
         if onnx is not None and (append or like is not None):
-            import dask.config  # Import lazily, because few commands need this module.
+            import dask.config  # Import dask.config lazily, because few commands need it.
 
             place.enter_context(dask.config.set({"dmo.onnx": onnx}))
         recipe = Extractor.load(like) if like is not None else _recipe(views, words, side, seed, onnx)

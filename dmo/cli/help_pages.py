@@ -14,9 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 from dmo.cli.options import Option, written
 
 WIDTH, LINES = 80, 80
-"""Maximum width in characters and maximum number of lines of the help of a command."""
+"""Maximum width in characters, and maximum number of lines, of a help page."""
 TABLES, ENGINES, RUN = "Tables and folders", "Approximation", "Run"
-"""Headings of options for reading data files, of options of engines, and of options that all commands share."""
+"""Headings for the options that read data files, the options of engines, and the options that all commands share."""
 _GROUPS = ("Options", "Search", "Data", TABLES, "Model", ENGINES, "Decisions", "Running")
 _COLLAPSED = {TABLES: "explained by dmo ingest files --help", ENGINES: "explained on the page below"}
 """Groups of options that are shortened to lists of names, in this order, if the help is too long."""

@@ -100,7 +100,7 @@ def fit_command(name: str) -> Callable[..., None]:
 def with_options(
     command: Callable[..., None], name: str, text: str, options: Mapping[str, Option], several: bool
 ) -> Callable[..., None]:
-    """Replace the parameter **given of a command by the options of an estimator, of its engines, and of data files."""
+    """Replace the parameter **given of a command with the options of an estimator, its engines, and data files."""
     own = [option.parameter(several) for option in options.values()]
     engines = [option.parameter(False, ENGINES) for option in engine_options(name).values()]
     table = [keyword(key, annotation) for key, annotation in OF_TABLE.items()]
@@ -125,7 +125,7 @@ def store_of(name: str, path: str, given: Mapping[str, Any], overwrite: bool) ->
 def with_parameters(
     command: Callable[..., None], name: str, added: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """Replace the parameter **given of a command by `added` and the option for views, and set its help to `text`."""
+    """Replace the parameter **given of a command with `added` and the option for views, and set its help to `text`."""
     one = surfaces()[name].one_view
     views = keyword("view", View) if one else keyword("views", Views)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
@@ -222,7 +222,7 @@ def tune_command(name: str) -> Callable[..., None]:
             held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
             fixed = {key: value for key, value in given.items() if key in held or key not in options}
             made = estimator_of(name, fixed, opened)
-            if tried is not None and "prepare__impute" in tried:  # Missing values raise an error without imputation.
+            if tried is not None and "prepare__impute" in tried:  # Otherwise, missing values would raise an error.
                 made.set_params(prepare__impute=tried["prepare__impute"][0])
             elif training.lacks_cells and (asked := getattr(made, "_prepare", None)) and asked.impute is None:
                 made.set_params(prepare__impute="mean")

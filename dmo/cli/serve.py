@@ -24,7 +24,7 @@ from dmo.workflows.program import session
 
 _CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
-"""Maximum size of the header of a request in bytes, maximum number of connections, and timeout in seconds. The timeout
+"""Maximum size of a request header in bytes, maximum number of connections, and timeout in seconds. The timeout
 applies to idle connections, to headers of requests, and to the last responses at shutdown."""
 
 
@@ -96,7 +96,7 @@ def serve(
                 say(f"{address}\nStop the server with Ctrl-C. The API is described at {address}openapi.json")
                 sys.stdout.flush()
                 wanted = sys.stdout.isatty() if browser is None else browser
-                # The browser can be opened before the server runs, because the socket already accepts connections.
+                # The socket already accepts connections, so the browser can be opened before the server runs.
                 with _opened(address) if wanted else nullcontext():
                     server.run([listener])
 

@@ -64,7 +64,7 @@ def _own_options(kind: type) -> dict[str, Option]:
         inner = [part for whole in parts if get_origin(whole) in _MAPPINGS for part in get_args(whole)[1:2]]
         members = dict.fromkeys(m for part in [*parts, *inner] for m in _members(part)) | dict.fromkeys(engines)
         if KernelName in members:
-            members.pop(str, None)  # Remove str, because strings are kernel names here.
+            members.pop(str, None)  # parameters for kernels interpret strings as kernel names
         if set(members) <= {None}:
             continue
         default = "auto" if KernelName in members and parameter.default == "rbf" else parameter.default

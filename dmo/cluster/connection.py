@@ -23,7 +23,7 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "TimeoutError", "CommClosedError")
 _current: ContextVar[Any] = ContextVar("dmo_client")
-_admitted: WeakSet[Any] = WeakSet()  # clients of the program whose workers have been checked
+_admitted: WeakSet[Any] = WeakSet()  # clients that the user created and whose workers have been checked
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def current_client() -> Any:
     True
     """
     try:
-        return _current.get()  # set by `connect`
+        return _current.get()  # `connect` sets this variable
     except LookupError:
         if "distributed" not in sys.modules:
             return None

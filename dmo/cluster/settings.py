@@ -58,7 +58,7 @@ class Backend:
     @property
     def name(self) -> str:
         """Name of the cluster, or address of its scheduler if `where` is a client or cluster object."""
-        scheduler = getattr(self.where, "scheduler", None)  # a client has a scheduler
+        scheduler = getattr(self.where, "scheduler", None)  # a client has an address only in its attribute `scheduler`
         return str(getattr(self.where, "scheduler_address", getattr(scheduler, "address", self.where)))
 
     @property
@@ -157,7 +157,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def default_backend() -> str:
-    """Return the variable DASK_SCHEDULER_ADDRESS, the setting dmo.scheduler, or "in-process" if both are not set."""
+    """Return the value of DASK_SCHEDULER_ADDRESS, the setting dmo.scheduler, or "in-process" if neither is set."""
     return os.environ.get("DASK_SCHEDULER_ADDRESS") or setting("scheduler") or "in-process"
 
 

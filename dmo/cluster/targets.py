@@ -28,9 +28,9 @@ from dmo.errors import UserError
 log = logging.getLogger("dmo")
 _PAUSE, _LONGEST = 1.0, 60.0  # first and longest pause in seconds before a job is submitted again
 _PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
-"""Pattern of the messages of SLURM, PBS and LSF if the queue does not respond. A job is then submitted again."""
+"""Pattern of messages that SLURM, PBS and LSF print if the queue does not respond. The job is then submitted again."""
 _MESSAGES = 16  # number of recent messages that Dask keeps for debugging
-_REACH = 2.0  # maximum number of seconds for the response of a worker that receives data without the scheduler
+_REACH = 2.0  # maximum number of seconds until a worker responds to a direct connection from the client
 
 
 def open_client(backend: Backend, stack: ExitStack) -> Any:
@@ -46,10 +46,10 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         _await_workers(where, backend)
         admit(where, backend.name)
         return where
-    # By default, the scheduler and the client keep their last thousand messages, which contain the arguments of tasks
-    # and need much memory.
+    # By default, the scheduler and the client keep their last thousand messages. The messages contain the arguments of
+    # tasks and need much memory.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
-    if hasattr(where, "scheduler_address"):  # a cluster object, which contains its certificates
+    if hasattr(where, "scheduler_address"):  # a cluster object contains its certificates
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(
@@ -111,14 +111,14 @@ def admit(client: Any, where: str) -> None:
     """
     _check_versions(client, where)
     stream = getattr(client, "scheduler_comm", None)
-    if stream is not None:  # the program created this client, which keeps too many messages
+    if stream is not None:  # the client was not created by dmo and keeps too many messages
         stream.recent_message_log = deque(maxlen=_MESSAGES)
     if client.direct_to_workers is None and _reaches_workers(client):
         client.direct_to_workers = True
 
 
 def reject_asynchronous(client: Any) -> None:
-    """Reject a client whose results must be awaited, which synchronous functions cannot do."""
+    """Raise UserError for an asynchronous client, because synchronous functions cannot await its results."""
     if client.asynchronous:
         raise UserError(
             f"the Dask client of {client.scheduler.address} is asynchronous, and dmo needs a synchronous one; create it "
@@ -144,7 +144,7 @@ def _reaches_workers(client: Any) -> bool:
 
     async def asked() -> bool:
         found = await asyncio.wait_for(client.rpc(next(iter(told["workers"]))).identity(), _REACH)
-        # In a different network, another worker may have the same address.
+        # Another worker in the network of this process may have the same address as the worker of the cluster.
         return bool(found["scheduler"] == told["address"])
 
     try:
@@ -216,7 +216,7 @@ def temporary_tls(where: str) -> Any:
 
 
 def _check_address(address: str, security: Any) -> None:
-    """Raise UserError for an invalid address, with which a client would fail but remain Dask's default client."""
+    """Raise UserError for an invalid address. A client that cannot connect would remain Dask's default client."""
     from distributed import Security
     from distributed.comm import get_address_host_port
 
@@ -291,7 +291,7 @@ def batch_cluster(backend: Backend, security: Any = None) -> Any:
         chosen["project" if backend.where == "lsf" else "account"] = account
     folder = os.path.expanduser(setting("batch.tls-folder"))
     if security is not None:
-        # The folder contains the private keys of the jobs, so only the user may read it.
+        # Only the user may read this folder, because it contains the private keys of the jobs.
         os.makedirs(folder, mode=0o700, exist_ok=True)
     kind = getattr(module, _QUEUES[backend.where][0])
     return kind(
@@ -316,7 +316,8 @@ def _batch(backend: Backend, security: Any) -> Any:
     jobs = backend.workers or setting("batch.jobs")
 
     async def submit_all() -> None:
-        # `scale` submits in the background, where Dask logs a rejection by the queue as a traceback.
+        # `scale` submits jobs in the background, where a rejection by the queue would not raise an error but log a
+        # traceback.
         for _ in range(jobs):
             cluster.worker_spec.update(cluster.new_worker_spec())
         await cluster._correct_state()
@@ -352,7 +353,8 @@ def _submitted(job: Any, backend: Backend) -> Any:
                 try:
                     return str(await super()._submit_job(script))
                 except RuntimeError as error:
-                    # Dask waits for jobs with the status "starting" when a cluster closes, and this job may never start.
+                    # When a cluster closes, Dask waits for jobs with the status "starting", and a job that was not
+                    # submitted never starts.
                     self.status = Status.failed
                     said = " ".join(str(error).partition("stdout:")[2].replace("stderr:", "").split())[-300:]
                     if not _PASSING.search(said):
@@ -519,7 +521,7 @@ def _import(module: str, where: str, extra: str) -> Any:
             f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
         ) from error
     finally:
-        if signal.getsignal(signal.SIGINT) is not interrupted:  # undo the handler that importing dask-jobqueue installs
+        if signal.getsignal(signal.SIGINT) is not interrupted:  # importing dask-jobqueue replaces the handler of SIGINT
             signal.signal(signal.SIGINT, interrupted)
 
 

@@ -21,12 +21,12 @@ from dmo.progress import stage
 from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
-_PATIENCE = 60.0  # number of seconds to wait for a new worker after all workers were lost
+_PATIENCE = 60.0  # number of seconds to wait for a new worker if all workers were lost
 _SENDING = 120.0  # maximum number of seconds to send data to all workers
-_seen: dict[str, float] = {}  # time at which a client last had a worker
-_FRESH = 2.0  # seconds after which data are sent only if there still is a worker
-_stuck: set[str] = set()  # ids of clients for which a broadcast still waits for a dead worker
-_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until paused workers are an error
+_seen: dict[str, float] = {}  # time at which a client last had a worker, by id of the client
+_FRESH = 2.0  # number of seconds after which `send` checks again that the cluster has a worker
+_stuck: set[str] = set()  # ids of clients with an unfinished broadcast to a dead worker
+_LOOK, _PAUSED = 10.0, 120.0  # seconds between checks for paused workers, and seconds until they raise an error
 _AHEAD = 8  # number of tasks per thread that are queued at the scheduler
 _TRIES = 3  # maximum number of attempts of a computation without progress between them
 log = logging.getLogger("dmo")
@@ -50,7 +50,7 @@ def retried(
                 raise
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
-            time.sleep(1.0)  # wait until the scheduler has detected that workers were lost
+            time.sleep(1.0)  # wait until the scheduler has noticed that workers were lost
             try:
                 await_worker(client, _PATIENCE)
             except TimeoutError as late:
@@ -185,11 +185,11 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
 
 
 Reach: TypeAlias = Literal["process", "machine", "cluster"]
-"""Places that read the data of a fit: this process, workers on this machine, or workers on several machines."""
+"""Location in which the data of a fit are read: this process, workers on this machine, or workers on others."""
 
 
 def reach() -> Reach:
-    """Return the places that read the data of a fit."""
+    """Return the location in which the data of a fit are read."""
     client = current_client()
     if client is None:
         return "process"
@@ -249,9 +249,9 @@ def submit_each(
     from dask import annotate
 
     name = name or getattr(function, "func", function).__name__
-    # The keys of these tasks form a new group. The scheduler ignores the location of the data of a task if its group is
-    # large and has few dependencies. On the other hand, one group per task would be slow, because the scheduler checks
-    # all groups whenever a task ends.
+    # The tasks of each call form a group of their own. The scheduler ignores the location of data for the tasks of a
+    # large group with few dependencies, so different calls must not share a group. One group per task would be slow,
+    # because the scheduler checks all groups whenever a task ends.
     group = f"{name.strip('_')}-{uuid.uuid4().hex}"
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}

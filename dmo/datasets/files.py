@@ -456,12 +456,12 @@ class _Reader:
     labels: Any = None
     asked: Sequence[str] = ()  # Names of columns that may contain the labels.
     files: dict[str, Source] = field(default_factory=dict)  # Files of tables that contain columns of vectors.
-    sources: dict[str, Source] = field(default_factory=dict)  # Files of views that are not in memory.
-    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # Columns by view that are not in memory.
-    numbers: dict[str, list[str]] = field(default_factory=dict)  # Names of numeric columns that are not in memory.
+    sources: dict[str, Source] = field(default_factory=dict)  # Files of the views that are not read to memory, by view.
+    unread: dict[str, dict[str, Rows]] = field(default_factory=dict)  # Columns that are not read to memory, by view.
+    numbers: dict[str, list[str]] = field(default_factory=dict)  # Names of numeric columns not read to memory, by view.
     shards: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
-    )  # Names and row counts of the files of each table.
+    )  # Names and row counts of the files of each table, by table.
     named: tuple[str, Block, list[str] | None, bool, bool] | None = None
     counted: tuple[str, dict[str, int]] | None = None
     parts: Any = None
@@ -471,7 +471,7 @@ class _Reader:
     documents: tuple[str, list[str]] | None = None  # Name of a table that is joined by position, and its sample ids.
     folders: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)  # Names of views that have no missing values.
-    turnable: set[str] = field(default_factory=set)  # Names of tables whose columns may be the samples.
+    turnable: set[str] = field(default_factory=set)  # Names of tables that may have one sample per column.
     dropped: set[str] = field(default_factory=set)  # Names and patterns in `drop_columns` that match a column.
 
     def __post_init__(self) -> None:
@@ -503,7 +503,8 @@ class _Reader:
                 raise UserError("the samples already have a split; leave test_share out")
             if not 0 < test_share < 1:
                 raise UserError(f"test_share must be a number between 0 and 1, got {test_share!r}")
-            # The documents in `self.texts` become views later.
+            # If all views are text documents, `samples.views` is still empty, because documents are converted to views
+            # later.
             n = next(iter({**samples.views, **self.texts}.values())).shape[0]
             split = share_out(samples.labels, n, test_share, random_state)
             samples = replace(samples, split=split)
@@ -616,7 +617,7 @@ class _Reader:
         self._opened(view, files, table.counts)
 
     def _opened(self, name: str, files: Mapping[str, Any], counts: dict[str, int]) -> None:
-        """Record the row counts of a table, and whether its columns may be the samples, as often in MATLAB files."""
+        """Record the row counts of a table, and whether it may need to be transposed, as is common in MATLAB files."""
         self.turnable |= {name} if self.whole or (len(counts) == 1 and _all_end(files, ".mat")) else set()
         self._count(counts, name)
 
@@ -636,7 +637,7 @@ class _Reader:
         self.parts = np.repeat(np.array(list(counts), dtype=object), list(counts.values()))
 
     def _indexed(self, where: str, table: Any) -> Any:
-        """Move the sample ids of a table to its index, and its split column to the attribute `parts`."""
+        """Move the sample ids of a table to its index, and its split column to `self.parts`."""
         import pandas as pd
 
         row_names = table.attrs.pop(frames.ROW_NAMES, None)
@@ -760,7 +761,7 @@ class _Reader:
             joined = list(keyed)
             places = {view: keyed[view].index.get_indexer(order) for view, own in self.unread.items() if own}
             if "labels" in keyed:
-                # In most cases, the ids are equal, and `isin` would take a fifth of the reading time.
+                # Compare the ids first, because they are usually equal and `isin` would take a fifth of the reading time.
                 labeled = keyed["labels"].index
                 unlabeled = unlabeled if labeled.equals(order) else np.flatnonzero(~order.isin(labeled))
             keyed = {
@@ -780,7 +781,7 @@ class _Reader:
                 unread = {name: self._placed(X, places.get(view)) for name, X in self.unread.get(view, {}).items()}
                 cells = unread.pop(frames.NUMBERS, None)
                 listed |= unread
-                if cells is not None and table.shape[1]:  # The remaining columns of the table are features.
+                if cells is not None and table.shape[1]:  # The remaining columns of the table are features, too.
                     known = pd.DataFrame(rows(cells), table.index, self.numbers[view])
                     table, cells = pd.concat([table, known], axis=1), None
                 alone = cells is None and table.shape[1] == 0 and len(listed) == 1
@@ -963,7 +964,7 @@ class _Reader:
         target = n or shared_rows(shapes, turnable) or next(iter(shapes.values()))[0]
         turned = all(shape[0] != target for shape in shapes.values())
         if self.whole and turned and Y is not None and Y.shape[0] >= target:
-            target = Y.shape[0]  # If the labels were transposed, there would be more labels than samples.
+            target = Y.shape[0]  # Transposed labels would outnumber the samples.
         if Y is not None and Y.shape[0] != target == Y.shape[1] and LABELS in turnable:
             self.notes.append(f"labels have {target} columns, which is the number of samples, so they are transposed")
             Y = packed(scipy.sparse.csr_array(Y.T))
@@ -992,7 +993,8 @@ def _is_streamed(path: str | os.PathLike[str]) -> bool:
     if suffix(path) not in (".csv", ".tsv") or not os.path.isfile(path) or os.path.getsize(path) <= _LARGE:
         return False
     try:
-        # A first column without a name is the index of a DataFrame, which the block-wise reader does not support.
+        # A first column without a name is the index of a DataFrame. The reader by blocks does not support an index
+        # column.
         return "" not in (open_csv(path).names or ())[:1]
     except DataError:
         return False

@@ -36,8 +36,8 @@ _LONGEST = 3600.0  # Maximum duration of a download in seconds.
 
 def find(card: Card, folder: str | os.PathLike[str], files: list[File], download: bool = False) -> dict[str, Path]:
     """Return the paths of files in a folder by name; raise FileNotFoundError if a file is missing."""
-    # A file is also found if it is decompressed, or if it is not in the subfolder that is part of its name. If
-    # `download` is True, missing files are downloaded if the card contains their URL.
+    # A file may also be stored decompressed, or directly in the folder instead of the subfolder in its name. With
+    # `download`, a missing file is downloaded if the card contains its URL.
     found = {file.name: path for file in files if (path := _place(folder, file)) is not None}
     missing, reason = [file for file in files if file.name not in found], ""
     while download and not reason and (fetchable := [file for file in missing if file.url is not None]):
@@ -88,8 +88,8 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
 
     os.makedirs(folder, exist_ok=True)
     try:
-        # Download in a thread, because the timeout of a connection restarts with every byte. Otherwise, a server that
-        # sends its header very slowly would make this function wait forever.
+        # The timeout of a connection restarts with every received byte, so a slow server could block this function
+        # forever. Therefore, download in a thread and limit the total time.
         with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
             Thread(target=retrieve, args=[place], name="dmo-fetch", daemon=True).start()
             os.replace(answer.result(_LONGEST), target)
@@ -97,7 +97,7 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     except OSError as error:
         if answer.done():
             raise
-        counted.seen = _LARGEST  # The next bytes exceed the maximum size of a download, which ends the thread.
+        counted.seen = _LARGEST  # The download now exceeds its maximum size, so the thread ends at the next byte.
         raise OSError(f"the download did not finish within {_LONGEST:g} s") from error
     except ValueError as error:  # pooch raises ValueError if the checksum is wrong.
         raise DataError(
@@ -155,7 +155,7 @@ def read(card: Card, paths: Mapping[str, Path], views: Sequence[ViewCard]) -> Sa
 
 
 def _placed(spec: str, paths: Mapping[str, Path]) -> str:
-    """Replace the name of a file in a card, such as "NAME::ARRAY", by the path of the file."""
+    """Replace the name of a file in a card, such as "NAME::ARRAY", with the path of the file."""
     name, array = split_name(spec)
     return f"{paths[name]}" if array is None else f"{paths[name]}::{array}"
 

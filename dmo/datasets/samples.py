@@ -28,7 +28,7 @@ from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 from dmo.stores.features import SourceStore
 
-_NARROW, _LARGEST = 4096, 1 << 22  # Number of rows in a large block of a store, and its maximum number of bytes.
+_NARROW, _LARGEST = 4096, 1 << 22  # Rows per block for narrow views, and maximum bytes of such a block.
 _BLOCK = 4096
 _SLAB = 1 << 28
 """Maximum size in bytes of the chunks or row groups of a file that is read in place instead of copied to a store."""
@@ -438,7 +438,7 @@ class SourceView(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class ZeroedRows:
-    """Array-like that replaces the rows of missing samples by zeros."""
+    """Array-like that replaces the rows of missing samples with zeros."""
 
     source: Rows
     present: np.ndarray
@@ -483,7 +483,7 @@ def _write_views(
 def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
-    """Write the missing blocks of a view, and return the sum of its values, of all blocks if `whole` is True."""
+    """Write the missing blocks of a view; return the sum of the written values, or of all values if `whole` is True."""
     total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
     with stage(f"write {view}", len(blocks)) as advance:
         for i, where in enumerate(blocks):

@@ -33,10 +33,7 @@ def gray(image: np.ndarray) -> np.ndarray:
 
 
 def band_histogram(codes: np.ndarray, n_codes: int, rows: np.ndarray, height: int, bands: int = 1) -> np.ndarray:
-    """Compute the fraction of the pixels with each code in each horizontal band.
-
-    -> (bands * n_codes,)
-    """
+    """Compute the fraction of the pixels with each code in each horizontal band, as bands * n_codes values."""
     # Band b contains the rows with floor(row * bands / height) = b. The layout V3H1 of Guillaumin et al. 2009
     # has three bands.
     places = codes if bands == 1 else codes + n_codes * ((rows * bands) // height).astype(codes.dtype)
@@ -249,12 +246,12 @@ def correlogram(image: np.ndarray, distances: tuple[int, ...] = DISTANCES) -> np
 
 
 def _same_color(codes: np.ndarray, distance: int) -> np.ndarray:
-    """Compute the fraction of equal colors among the pairs at one distance: 64 float64."""
+    """For each of 64 colors, compute how often a neighbor at one distance has the same color as a pixel (float64)."""
     height, width = codes.shape
     equal, pairs = np.zeros(64), np.zeros(64)
     ring = [(distance, shift) for shift in range(-distance, distance + 1)]
     ring += [(shift, distance) for shift in range(1 - distance, distance)]
-    for down, across in ring:  # Half of the ring contains each unordered pair once.
+    for down, across in ring:  # Half of the ring suffices, because it contains each unordered pair of pixels once.
         y = slice(max(0, -down), max(0, height - max(0, down)))
         x = slice(max(0, -across), max(0, width - max(0, across)))
         first = codes[y, x]
@@ -269,8 +266,8 @@ GIST_SIDE, GIST_PAD, GIST_BLOCKS = 128, 32, 4
 ORIENTATIONS = (8, 8, 8, 8)
 """Number of filter orientations at each scale, finest scale first."""
 _REDUCTIONS = (1, 1, 2, 4)
-"""Reduction of the image size at each scale. Coarse filters pass only low frequencies (those cut off are below 1e-3 of
-the peak), so that fewer pixels suffice."""
+"""Factor by which the image is reduced at each scale. Coarse filters pass only low frequencies, so fewer pixels
+suffice: at the removed frequencies, each filter is below 1e-3 of its peak."""
 
 
 def gist(image: np.ndarray) -> np.ndarray:
@@ -313,10 +310,10 @@ def gist(image: np.ndarray) -> np.ndarray:
 
 
 def _responses(spectrum: np.ndarray, scale: int, reduction: int) -> np.ndarray:
-    """Compute mean magnitudes of one scale's responses, orientations x 4 x 4, on an image reduced in size."""
+    """Compute mean response magnitudes at one scale for each orientation and each of 4 x 4 image regions."""
     size = len(spectrum)
     half = size // reduction // 2
-    kept = np.r_[0:half, size - half : size]  # Keep the frequencies of an image that is 1/`reduction` as wide.
+    kept = np.r_[0:half, size - half : size]  # frequencies of an image that is narrower by the factor `reduction`
     filters = gabor_filters(size)[scale * 8 : scale * 8 + ORIENTATIONS[scale]]
     to_center = np.exp(1j * np.pi * (reduction - 1) * scipy.fft.fftfreq(size)[kept]).astype(np.complex64)
     centered = spectrum[np.ix_(kept, kept)] * to_center[:, None] * to_center
@@ -401,13 +398,13 @@ SIGMAS = tuple(1.2 * 1.3**k for k in range(7))
 PATCH_PER_SIGMA = 7.0
 MAX_CORNERS = 1000
 LEAST_CORNER = 0.5
-"""Smallest cornerness of a corner, in (squared gray values per squared pixel)^2 with gray values in 0..255."""
+"""Minimum cornerness of a corner, in (squared gray values per squared pixel)^2 for gray values in 0..255."""
 HUES = 36
 
 
 @lru_cache(maxsize=64)
 def dense_points(height: int, width: int) -> np.ndarray:
-    """Return a grid of patches at four scales, whole patches only, as (m, 3): columns x, y, side, in pixels."""
+    """Return the patches of a dense grid at four scales as an array of x, y and side length in pixels, shape (m, 3)."""
     found = [
         (x, y, patch)
         for patch in PATCHES
@@ -454,7 +451,7 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
     larger[:-1] &= laplacians[:-1] >= laplacians[1:]
     found, strength = [], []
     for k, (corner, sigma) in enumerate(zip(corners, SIGMAS)):
-        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # local maxima
+        peaks = corner >= cv2.dilate(corner, np.ones((3, 3), np.uint8))  # local maxima of the cornerness
         y, x = np.nonzero(peaks & (corner > LEAST_CORNER) & larger[k])
         found.append(np.column_stack([x, y, np.full(len(x), PATCH_PER_SIGMA * sigma)]))
         strength.append(corner[y, x])
@@ -464,7 +461,7 @@ def harris_points(gray: np.ndarray, most: int = MAX_CORNERS) -> np.ndarray:
 
 
 def _smooth(image: np.ndarray, sigma: float) -> np.ndarray:
-    # 2: mirrored without repeating the edge
+    # borderType=2 is BORDER_REFLECT, which mirrors the image at its edges and repeats the edge pixels.
     return need_library("cv2").GaussianBlur(image, (0, 0), sigma, borderType=2)
 
 
@@ -510,7 +507,8 @@ def sift(gray: np.ndarray, points: np.ndarray) -> np.ndarray:
     cv2 = need_library("cv2")
     if not len(points):
         return np.zeros((0, 128), np.float32)
-    # A cell in OpenCV is 3 * size / 2 wide, and a patch has four cells per side.
+    # A SIFT cell in OpenCV has the side 3 * size / 2, and a patch has four cells per side. Therefore, size is patch /
+    # 6.
     keypoints = [cv2.KeyPoint(x, y, patch / 6, 0.0) for x, y, patch in points.tolist()]
     kept, descriptors = cv2.SIFT_create().compute(gray, keypoints)
     if len(kept) != len(points):
@@ -563,7 +561,7 @@ def hue_histograms(image: np.ndarray, points: np.ndarray, sums: np.ndarray | Non
 
 
 def hue_sums(image: np.ndarray) -> np.ndarray:
-    """Sum saturation by hue over all rectangles from the upper left corner: (h + 1) x (w + 1) x 36 float64."""
+    """Compute integral images of the saturation for 36 hue bins: (h + 1) x (w + 1) x 36 float64."""
     height, width = image.shape[:2]
     red, green, blue = np.moveaxis(image.astype(np.float32), 2, 0)
     across, down = np.sqrt(np.float32(3)) * (red - green), red + green - 2 * blue

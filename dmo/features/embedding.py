@@ -164,11 +164,11 @@ def _session(path: str, sha256: str) -> Any:
         raise UserError(f"{path}: is not the model that computed the features; restore that file, or extract again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # Do not load weights from other files, because the hash of the model file does not cover them. Loading them fails
-    # if their folder is the null device.
+    # The hash of the model file does not cover weights in other files, so do not load such weights. Loading fails if
+    # the folder of these files is the null device.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
-        # Without a fallback, onnxruntime does not repeat a failed attempt and does not print to standard output.
+        # By default, onnxruntime repeats a failed attempt and prints to standard output, so disable the fallback.
         return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]

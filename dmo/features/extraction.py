@@ -33,7 +33,7 @@ PART = "images"
 """Name of the recipe and the vocabularies in a feature store or a model."""
 _AGAIN = "create the store again with dmo extract, then fit again"
 BLOCK = 256
-_TASK = 64  # number of images in a task that reads images without computing features
+_TASK = 64  # number of images per task if images are read without computing features
 SAMPLE_IMAGES, SAMPLE_DESCRIPTORS = 1000, 120_000
 """Maximum numbers of training images and of local descriptors from which a vocabulary is learned."""
 Unreadable = Literal["skip", "refuse"]
@@ -85,7 +85,7 @@ class Extractor:
             If the recipe comes from a saved model or store and needs an ONNX file, but `dmo.onnx` is not set.
         """
         if self.recipe.onnx is not None:
-            _ = Embedding.from_dict(self.recipe.onnx).file  # Raise an error now, before a store is created.
+            _ = Embedding.from_dict(self.recipe.onnx).file  # Raise errors about the model before a store is created.
         views = {view: self.recipe.descriptor(view).histogram for view in self.recipe.views}
         return {
             view: stores.ViewSpec(self.recipe.dimension(view, self.vocabularies), histogram=histogram)
@@ -304,7 +304,7 @@ def extract(
     """
     path, given = os.fspath(store), recipe if isinstance(recipe, Recipe) else recipe.recipe
     with stores.reserve(path):
-        # Workers may run in another working directory, so the path must be absolute.
+        # The working directory of a worker may differ, so the path must be absolute.
         listing = replace(listing, folder=Path(os.path.abspath(listing.folder)))
         contents, failures = read_contents("check images", listing, given, threads)
         refuse_unreadable(failures, len(listing.ids), unreadable)
@@ -400,7 +400,7 @@ def _appended(listing: Listing, path: str, beside: str, unreadable: Unreadable, 
     if len(listing.ids) == old.n_samples:
         return Extraction(old, failures, -(-old.n_samples // old.block))
 
-    # The block size of a store with a single block is its number of images. Use at least the default block size.
+    # If the store has a single block, its block size is only the number of images. Use at least the default block size.
     block = old.block if old.block < old.n_samples else max(old.block, BLOCK)
 
     def describe(overwrite: bool) -> Extraction:
@@ -526,7 +526,7 @@ def by_blocks(
 
 
 def _on_worker(work: Callable[..., T], blocks: Sequence[slice], folder: Path, number: int) -> T:
-    if not folder.is_dir():  # otherwise, all images would be skipped as unreadable
+    if not folder.is_dir():  # if the folder is missing, all images would be skipped as unreadable
         raise stores.StoreError(
             f"there is no folder {folder} on {socket.gethostname()}: a worker there cannot see the images, or they "
             "were removed; mount their disk on every worker at the same path"
@@ -660,7 +660,7 @@ def _own_onnx(named: str) -> str | SavedLocation:
 
 
 def _begun(path: str, recipe: Recipe, overwrite: bool) -> Extractor | None:
-    """Return the extractor of an unfinished store with the same recipe, so that its vocabularies are kept, or None."""
+    """Return the extractor with the vocabularies of an unfinished store that has the same recipe, or None."""
     try:
         if overwrite or stores.describe(path)["complete"]:
             return None

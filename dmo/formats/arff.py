@@ -21,7 +21,7 @@ _NAME = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
 _FIELD = re.compile(rf"(?:{_NAME}|[^,'\"])*")
 _PAIR = re.compile(r"(\S+)\s+(.*)")
-_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add the range of the values.
+_NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add a range of values.
 _MISSING = ("?", "<null>")  # Missing value markers of Weka and KEEL.
 _LONGEST = 1 << 24  # Maximum size of a label list in bytes; the largest public lists have some hundred kilobytes.
 
@@ -130,7 +130,7 @@ class Arff:
 
     @property
     def label_count(self) -> int:
-        """Number of label columns that the title declares as in MEKA ("-C 6"), or 0; negative for the last columns."""
+        """Number of label columns in a MEKA relation name such as "-C 6", or 0; negative for the last columns."""
         found = re.search(r"-C\s+(-?\d+)", self.relation)
         return int(found[1]) if found else 0
 
@@ -315,7 +315,7 @@ class Arff:
 
     @cached_property
     def _nominal(self) -> dict[tuple[float, ...] | None, np.ndarray]:
-        """Positions of the nominal columns by declared numbers, or by None if a declared value is not a number."""
+        """Indices of nominal columns by their declared numbers, or by None if a declared value is not a number."""
         groups: dict[tuple[float, ...] | None, list[int]] = {}
         for i, attribute in enumerate(self.attributes):
             if attribute.values is not None:
@@ -333,7 +333,7 @@ class Arff:
         return True
 
     def _check_defaults(self) -> None:
-        """Raise DataError if the first declared value of a nominal column is not 0, because sparse rows omit it."""
+        """Raise DataError if the first declared value of a nominal column, which sparse rows omit, is not 0."""
         for attribute in self.attributes:
             if attribute.values is not None and attribute.code(attribute.values[0]) != 0:
                 raise DataError(

@@ -30,7 +30,7 @@ from dmo.formats.matlab import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # maximum number of rows or columns
 _CHUNK, _ROW = 1 << 31, 1 << 25  # maximum number of bytes per Zarr chunk and per row
-_KEPT = 1 << 28  # arrays up to this number of bytes are decompressed completely and cached
+_KEPT = 1 << 28  # maximum number of bytes of an array that is decompressed completely and cached
 SPARSE_KEYS = {"indices", "indptr", "format", "shape", "data"}
 _DAMAGED = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -47,7 +47,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         tokenize.TokenError,
         TypeError,
         MemoryError,
-    ) as error:  # NumPy parses the header as a Python literal, which can raise any of these errors
+    ) as error:  # parsing the header as a Python literal can raise any of these errors
         raise DataError(
             f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
         ) from None
@@ -137,7 +137,7 @@ class HdfRows(ByRows):
         with self._opened() as dataset:
             self.shape, self.dtype = dataset.shape, dataset.dtype.newbyteorder("=")
             rows = 1 if dataset.chunks is None else dataset.chunks[0]
-            # Number of bytes of all rows that share a chunk, which HDF5 decompresses as a whole.
+            # HDF5 decompresses whole chunks, so compute the number of bytes of all rows that share a chunk.
             self.largest = rows * math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @contextmanager
@@ -183,7 +183,7 @@ def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
         name = matrices[0]
     if name is None:
         raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
-    if name not in found:  # also reject links, which may lead to other files and are not listed
+    if name not in found:  # links are not listed, because they may lead to other files
         raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
     return HdfRows(path, name)
 
@@ -348,7 +348,7 @@ def _sparse(path: Path, parts: dict[str, np.ndarray]) -> scipy.sparse.csr_array:
             raise UserError(f"{shape[0]} rows for {len(parts['data'])} values")
         check_memory(path, 8 * max(shape))
         matrix = makers[kind]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-        # `check_format` does not detect decreasing index pointers if the last index pointer is 0.
+        # If the last index pointer is 0, `check_format` does not detect decreasing index pointers.
         if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):
             raise UserError("decreasing index pointers")
         matrix.check_format(full_check=True)
@@ -387,7 +387,7 @@ class ZarrRows(ByRows):
         self._array, self._where = array, where
         self.shape, self.dtype = array.shape, array.dtype
         outer = array.chunks[0] if array.shards is None else array.shards[0]
-        # Number of bytes of all rows that share a chunk or shard.
+        # Zarr decompresses whole chunks, so compute the number of bytes of all rows that share a chunk or shard.
         self.largest = outer * math.prod(array.shape[1:]) * array.dtype.itemsize
 
     def __getitem__(self, where: slice) -> np.ndarray:
@@ -404,8 +404,8 @@ class ZarrRows(ByRows):
 
 def _check_chunks(array: zarr.Array, begin: int, stop: int) -> None:
     """Raise UserError if a chunk of the rows from `begin` to `stop` is larger than declared after decompression."""
-    # A compressed chunk of a few kilobytes can expand to gigabytes. In addition, Blosc trusts the size in the header of
-    # a chunk, and a wrong size makes Blosc read beyond the end of the data.
+    # A compressed chunk of a few kilobytes can expand to gigabytes. In addition, Blosc does not verify the size in the
+    # header of a chunk, and a wrong size makes Blosc read beyond the end of the data.
     codecs = [_codec(codec) for codec in (*array.filters, *array.compressors)]
     if unknown := [name for name in codecs if name not in _CODECS]:
         raise UserError(
@@ -448,8 +448,8 @@ def _in_shard(
     array: zarr.Array, stream: IO[bytes], size: int, key: str, begin: int, stop: int
 ) -> list[tuple[int, int]]:
     """Return the offset and size in bytes of each stored chunk of a shard with a row from `begin` to `stop`."""
-    # The index of a shard contains the offset and the size of every chunk. If a chunk is not stored, all bits of both
-    # numbers are set.
+    # The index of a shard contains the offset and the size of every chunk. If a chunk is missing, all bits of its
+    # offset and its size are 1.
     codec: Any = array.metadata.codecs[0].to_dict()["configuration"]  # type: ignore[union-attr]
     kinds = [part["name"] for part in codec["index_codecs"]]
     endian = codec["index_codecs"][0].get("configuration", {}).get("endian")
@@ -478,7 +478,8 @@ def _stored(store: Any, key: str) -> IO[bytes]:
         file = folder / key
         return open(file, "rb") if file.is_file() else io.BytesIO()
     if isinstance(store, zarr.storage.FsspecStore):
-        # The connections of `store.fs` belong to zarr's event loop. A synchronous file system has its own connections.
+        # The connections of `store.fs` belong to zarr's event loop, so use a synchronous file system with its own
+        # connections.
         fs = store.fs
         fs = getattr(fs, "sync_fs", None) or type(fs)(*fs.storage_args, **{**fs.storage_options, "asynchronous": False})
         try:
@@ -532,7 +533,7 @@ _CODECS: dict[str, Callable[[IO[bytes], int], int]] = {
     "lz4": lambda stream, _: int.from_bytes(stream.read(4), "little"),
     "crc32c": lambda stream, _: 0,
 }
-"""Functions that find the decompressed size of a chunk without decompressing it to memory, by name of the codec."""
+"""Function for each codec that finds the decompressed size of a chunk without decompressing the chunk to memory."""
 
 
 def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows:
@@ -626,7 +627,7 @@ class _Files(zarr.storage.LocalStore):
         return await super().get(key, *arguments, **options)
 
 
-# Data types of the dimension and of the values of a row, by file extension.
+# Each row of a .hvecs file starts with its dimension. The two dtypes belong to the dimension and to the values.
 FORMATS = {
     ".hvec": ("<u2", "<u2"),
     ".hvec32": ("<u4", "<u4"),

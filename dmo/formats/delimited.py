@@ -41,7 +41,7 @@ MARKS = (";", "\t", "|", ",")
 _COPIES, _PIECE = 4, 1 << 20  # memory that parsing needs, as a multiple of the file size, and number of bytes per read
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 _SOME = 50  # number of lines that are used to detect the delimiter and the header
-_RAGGED = 0.9  # minimum fraction of rows of equal length in a table; otherwise, the rows are lists of labels
+_RAGGED = 0.9  # minimum fraction of rows with the same length in a table; otherwise, each row is a list of labels
 _SUBJECTS = re.compile(r"\s*<\S+>(\s+<\S+>)*\s*")
 _BLOCK = 1 << 20
 
@@ -122,7 +122,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
     """Read a table of text; also return the name of the column that contains row names, or None."""
     data, where = text_of(path), str(path)
     start = 0
-    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # spreadsheet programs declare the delimiter in this way
+    if found := re.match(rb"\s*sep=(.)[ \t]*[\r\n]+", data):  # a first line such as sep=; declares the delimiter
         start = found.end()
         options = options if options.delimiter else replace(options, delimiter=found[1].decode())
     mark = delimiter_of(path, data, options, start)
@@ -221,7 +221,7 @@ def _header(
 
 
 def _above_numbers(values: list[float | None], body: list[list[str]], mark: str) -> bool:
-    """Check whether the first row has text in a numeric column, which is then a column name."""
+    """Check whether the first row contains text above a column of numbers, which indicates a header."""
     for j, value in enumerate(values):
         below = [_number(row[j], mark) for row in body if len(row) == len(values) and row[j].strip() not in MISSING]
         if value is None and below and None not in below:
@@ -254,7 +254,7 @@ def _split(where: str, data: bytes, start: int, body: int, mark: str, spaced: bo
                 ),
             )
         except pa.ArrowInvalid as error:
-            if "straddl" in str(error) and block < len(data):  # Arrow reads blocks, and a row is longer than a block
+            if "straddl" in str(error) and block < len(data):  # Arrow reads blocks, and this row is longer than a block
                 block = min(16 * block, len(data) + 1)
                 continue
             break

@@ -32,7 +32,7 @@ log = logging.getLogger("dmo")
 Block = Any
 """Block of rows in memory: a NumPy array or a CSR array."""
 LONGEST_LINE = 1 << 28
-"""Maximum number of bytes per line of text, because a small compressed file can expand to a line of any length."""
+"""Maximum number of bytes per line of text. A small compressed file could otherwise expand to a line of any length."""
 COMPRESSED: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 

@@ -53,7 +53,7 @@ TABLES = (*_TEXT, *PARQUET)
 FRAMES = (*TABLES, *_ARROW, *_JSON_LINES)
 """File extensions of all supported tables."""
 _TEXTS, _WRITTEN_OUT = 2, {"PLAIN", "RLE", "BIT_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
-"""Number of copies of a string in memory while a table is created, and Parquet encodings that do not share strings."""
+"""Number of copies of a string in memory while a table is created, and Parquet encodings that store every string."""
 CLASS_NAMES = {"class", "classes", "label", "labels", "target", "species", "category", "y"}
 """Common names of class columns."""
 _VECTOR = r"[\[(][-+0-9.eE,\sna]*[\])]"
@@ -75,7 +75,7 @@ def read_frame(
 ) -> pd.DataFrame:
     """Read a table as a DataFrame. The cells of text formats are not converted to numbers."""
     # If `unread` is a dictionary, vector columns and the columns `numbers` of Parquet files are not read. Instead,
-    # `unread` receives array-like objects that read them later. Columns in `others` are always read.
+    # `unread` receives array-like objects that read these columns later. Columns in `others` are always read.
     notes, options, source = [] if notes is None else notes, options or TableOptions(), parse_source(path)
     shards, vectors = list[Any](), list[dict[str, Rows]]()
     for shard in source.paths:
@@ -160,7 +160,8 @@ def open_numbers(source: Source) -> Rows:
     for path, own in zip(source.paths, types):
         for name in source.columns:
             found, expected = own[name], types[0][name]
-            # Some programs store an integer column with missing values as floats. The files may differ in this respect.
+            # Some programs store an integer column as floats if values are missing, so integer and float columns may be
+            # mixed.
             if found != expected and found.kind == expected.kind == "f":
                 raise DataError(
                     f"{path}: column {name!r} is of type {found}, expected {expected} as in {source.paths[0]}; write "
@@ -193,7 +194,7 @@ def _parquet(
 
 
 def _frame(table: Any) -> pd.DataFrame:
-    """Convert an Arrow table to a DataFrame with Arrow strings and with exact integers in columns that lack values."""
+    """Convert an Arrow table to a DataFrame with Arrow strings, and with exact integers even if values are missing."""
     import pandas as pd
     import pyarrow as pa
 
@@ -353,7 +354,7 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
 
 
 def _check_parquet(path: str, file: ParquetFile, chosen: Sequence[str]) -> None:
-    """Raise DataError if the decoded columns of a Parquet file, which stores a repeated string once, are too large."""
+    """Raise DataError if decoded columns do not fit in memory. Parquet files store repeated strings only once."""
     about, free = file.metadata, psutil.virtual_memory().available
     needed, most, texts = 0, 0, dict[str, tuple[int, bool]]()
     for j, name in enumerate(top_columns(file)):

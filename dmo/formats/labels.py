@@ -169,13 +169,13 @@ def checked_numbers(
 
     Raise DataError if a number is infinite or all numbers are missing.
     """
-    # Only one block of rows at a time is converted to floats. If several columns contain -1 and 1, they are label
-    # indicators, which is common in MATLAB data sets.
+    # Only one block of rows at a time is converted to floats. MATLAB data sets often have label indicators of -1 and 1.
+    # Several columns that contain -1 and 1 are therefore interpreted as label indicators.
     options = options or TableOptions()
     marks = [float(mark) for mark in options.missing if numbers_alone(mark)]
     if in_memory(array):
         array = canonical(rows(array))
-        array = dense(array) if 0 in marks else array  # Entries that are not stored are unknown.
+        array = dense(array) if 0 in marks else array  # if 0 marks unknown labels, implicit zeros are unknown, too
     n, L = array.shape
 
     def place(j: int) -> str:
@@ -241,7 +241,7 @@ def _label_blocks(array: Any, marks: Sequence[float]) -> Iterator[tuple[int, Any
 
 
 def _of_signs(block: Any) -> Any:
-    """Replace -1 by 0 in label indicators of -1, 1 and NaN."""
+    """Replace -1 with 0 in label indicators of -1, 1 and NaN."""
     values = dense(block)
     return np.where(np.isnan(values), values, values > 0) if values.dtype.kind == "f" else values > 0
 
@@ -275,7 +275,7 @@ def _of_one_column(
     sets, several = [[level] for level in levels], False
     if forced != "category":
         sets, several = _cut(where, str(name), levels, codes, options, notes)
-    found, names = _indicator([*sets, []])  # The last row represents missing cells.
+    found, names = _indicator([*sets, []])  # The additional empty list represents missing cells.
     found, gap = found[np.where(codes < 0, len(sets), codes)], np.flatnonzero(codes < 0)
     if (
         several and len(gap) and cells is not None
@@ -378,7 +378,7 @@ def _are_classes(
 
 
 def _named(cell: Collection[Any]) -> list[str]:
-    """Return the labels in a list. A JSON object, as in files of Annif, is replaced by its URI or name."""
+    """Return the labels in a list. A JSON object, as in files of Annif, is replaced with its URI or name."""
     found = []
     for part in cell:
         if isinstance(part, Mapping):
@@ -459,7 +459,7 @@ def _separator(where: str, name: str, levels: Sequence[str], notes: list[str]) -
                 )
             continue
         if not shared and (mark == "|" or (mark == ";" and not any("; " in level for level in levels))):
-            return mark  # The character is rare in the name of a class, so it separates labels.
+            return mark  # Both | and ; are rare in class names, so they separate labels.
         if not shared:
             notes.append(f"{where}: {example!r} in {name!r} is read as one label (to split it: --separator '{mark}')")
             continue
@@ -521,7 +521,8 @@ def class_vector(labels: Any, names: Sequence[str] | None) -> np.ndarray | None:
         return None
     named = np.array([str(j) for j in range(labels.shape[1])] if names is None else names)
     known = ~np.isnan(np.asarray(labels.sum(axis=1)).ravel())
-    # A row has one class, so the product is its index, or only NaN.
+    # Each row of class indicators contains a single 1, so its product with 0, ..., L - 1 is the index of the class. If
+    # the class is unknown, the product is 0, and the class name is replaced with None below.
     found = named[np.asarray(filled(labels) @ np.arange(labels.shape[1])).astype(np.intp)]
     if not known.all():
         found = found.astype(object)

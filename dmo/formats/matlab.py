@@ -452,7 +452,7 @@ def _described(node: h5py.Dataset | h5py.Group) -> tuple[tuple[int, ...], str]:
     if kind not in NUMERIC:
         return (), kind
     if "MATLAB_empty" in node.attrs:
-        if node.chunks or node.external or node.is_virtual:  # MATLAB never stores a shape in chunks
+        if node.chunks or node.external or node.is_virtual:  # MATLAB never stores this shape in chunks
             raise UserError("the shape of an empty matrix is chunked or stored in another file")
         shape = tuple(int(d) for d in node[:32])
         if math.prod(shape):

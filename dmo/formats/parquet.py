@@ -174,7 +174,7 @@ class ParquetNumbers(_ParquetRows):
         out = np.empty((len(batch), len(self.columns)), self.dtype)
         for j, name in enumerate(self.columns):
             cells = batch.column(batch.schema.get_field_index(name))
-            if not types.is_floating(cells.type):  # floats represent missing integers and booleans as NaN
+            if not types.is_floating(cells.type):  # only floats can represent missing values (NaN)
                 cells = pc.cast(cells.cast("uint8") if types.is_boolean(cells.type) else cells, "float64", safe=False)
             out[:, j] = cells.to_numpy(zero_copy_only=False)
         return out

@@ -41,7 +41,7 @@ NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
 SEPARATORS = ("|", ";", ",")
 """Separators between the labels of a sample, in the order in which they are tried."""
 _NEVER = "\0"
-"""Separator that occurs in no cell. Every cell is then a single label."""
+"""Separator that occurs in no cell, so that every cell is a single label."""
 URI = re.compile(r"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
 _DAMAGED = "the schema of a table is damaged; restore the store or the model from a copy"
 _PADDED = r"^\s*[+-]?0\d+\s*$"
@@ -59,7 +59,7 @@ columns and cells that are parsed together."""
 class TableOptions:
     """Options for reading a table. Options that are None are detected from the cells."""
 
-    types: Mapping[str, str] = field(default_factory=dict)  # Types of some columns by name, instead of detection.
+    types: Mapping[str, str] = field(default_factory=dict)  # Types of columns by name; other types are detected.
     missing: Sequence[str] = ()  # Additional cells that mark a missing value.
     decimal: str | None = None  # Decimal separator, "." or ",".
     delimiter: str | None = None  # Delimiter between the fields of a row.
@@ -215,7 +215,7 @@ def numbers(
 
     def cast(cells: Any) -> np.ndarray | None:
         try:
-            # Try to convert a few cells first, because Arrow is slow if many cells are not numbers.
+            # Arrow is slow if many cells are not numbers, so try to convert a few cells first.
             pc.cast(cells.slice(0, _FIRST), pa.float64())
             found = pc.cast(cells, pa.float64())
         except pa.ArrowInvalid:
@@ -238,7 +238,7 @@ def numbers(
 
 
 def _without(values: np.ndarray, missing: Sequence[str]) -> np.ndarray:
-    """Replace numbers that mark a missing value, such as -999, by NaN."""
+    """Replace numbers that mark a missing value, such as -999, with NaN."""
     marks = [number for number in map(to_number, missing) if number is not None]
     return np.where(np.isin(values, marks), np.nan, values) if marks else values
 
@@ -335,7 +335,7 @@ class Schema:
     def encode(
         self, where: str, table: pd.DataFrame, notes: list[str] | None = None, options: TableOptions | None = None
     ) -> np.ndarray:
-        """Convert a new table to a feature matrix of shape (n, d) by the column types of this schema."""
+        """Convert a new table to a feature matrix of shape (n, d) with the column types in this schema."""
         options = options or TableOptions()
         known = replace(self, missing=(*self.missing, *options.missing))
         if options.decimal is not None:

@@ -185,7 +185,7 @@ def is_zarr_array(path: str | os.PathLike[str]) -> bool:
         if fs.exists(f"{place}/zarr.json"):
             return bool(json.loads(fs.cat_file(f"{place}/zarr.json")).get("node_type") == "array")
         return bool(fs.exists(f"{place}/.zarray"))
-    except Exception:  # the reader that opens the path raises the error again
+    except Exception:  # the reader that opens the path raises this error again
         return False
 
 
@@ -261,7 +261,7 @@ def _check_sequence(text: str, paths: Sequence[str]) -> None:
             first = int(last == int(total[2]))
             last = int(total[2]) - 1 + first
         lost = last + 1 - first - len(own)
-        # If most numbers are missing, the numbers in the names do not enumerate the files.
+        # If most numbers are missing, the numbers in the file names do not enumerate shards.
         if lost and (total is not None or lost < len(own)):
             number = next(number for number in range(first, last + 1) if number not in own)
             raise DataError(

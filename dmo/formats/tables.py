@@ -95,7 +95,7 @@ def ending_of(spec: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
 
 
 def cell_views(views: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each view that is a MATLAB cell array of matrices by one view per matrix, named NAME1, NAME2, ..."""
+    """Replace each view that is a MATLAB cell array of matrices with one view per matrix, named NAME1, NAME2, ..."""
     found: dict[str, Any] = {}
     for view, files in views.items():
         given = files if isinstance(files, Mapping) else {"": files}
@@ -228,7 +228,7 @@ def open_table(
     if labels is not None:
         raise DataError(f"{name}: label columns are supported only for .arff files here; pass a file with the labels")
     parts = _scan(name, files, lambda spec: open_rows(spec, of_labels))
-    text = endings <= {".csv", ".tsv"}  # Assume no missing values, because a check would parse the files once more.
+    text = endings <= {".csv", ".tsv"}  # Assume no missing values, because a check would parse the files again.
     counts = {split: part.shape[0] for split, part in parts.items()}
     first = next(iter(sources.values())).paths[0]
     header = open_csv(first).names if suffix(first) in (".csv", ".tsv") else None
@@ -437,7 +437,7 @@ def _outputs(arff: Arff, block: Block, features: np.ndarray, outputs: np.ndarray
 
 
 def _scan(name: str, files: Mapping[K, T], read: Callable[[T], S]) -> dict[K, S]:
-    """Apply `read` to each file and show the progress. Reading the shape of a text file takes a pass over the file."""
+    """Apply `read` to each file, with a progress bar because text files must be read completely to find their shape."""
     found = {}
     with stage(f"scan {name}", len(files)) as advance:
         for split, file in files.items():

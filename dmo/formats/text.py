@@ -28,7 +28,7 @@ DELIMITERS = (",", ";", "\t")
 _CELLS = 1 << 24  # Maximum number of cells per block.
 _BYTES = 1 << 20  # Number of bytes that are read at once to count lines.
 _LARGEST = 1 << 48  # Maximum number of features.
-# A pattern that starts with a single byte is 17 times faster than with "\n" or "\r".
+# A pattern that starts with the byte \n is 17 times faster than a pattern that starts with the class [\n\r].
 _BLANK = re.compile(rb"\n[\n\r \t\f\v]")
 Labels = list[tuple[str, ...]]
 
@@ -75,7 +75,7 @@ class Delimited:
             rows, last = 0, b"\n"
             while piece := file.read(_BYTES):
                 both = last + piece
-                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # Some lines may be empty.
+                if _BLANK.search(both) or (b"\r" in both and b"\r\r" in both):  # There may be blank lines.
                     return sum(1 for _ in self._data())
                 rows, last = rows + piece.count(b"\n"), piece[-1:]
         return rows + (last != b"\n") - (self.names is not None)
@@ -105,7 +105,7 @@ class Delimited:
                 done += len(block)
             return
         except (ValueError, OSError, EOFError, lzma.LZMAError, zlib.error):
-            data = islice(self._data(), done, None)  # Parse the remaining rows one by one to locate the error.
+            data = islice(self._data(), done, None)  # To locate the error, parse the remaining rows one by one.
         while found := list(islice(data, size)):
             yield np.stack([self._row(number, line) for number, line in found])
 
@@ -113,7 +113,7 @@ class Delimited:
         """Parse the rows with pandas; raise ValueError if a cell is not a number or if the rows differ in length."""
         import pandas as pd
 
-        # The default parser of pandas 2 does not round correctly.
+        # The default float parser of pandas 2 does not round correctly.
         exact: Any = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
         with open_binary(self.path) as file:
             parts = pd.read_csv(

@@ -130,9 +130,9 @@ def _curve_panel(ax: Axes, curve: PrecisionRecall, chance: float, filled: bool) 
     ax.set_xticklabels(["0", ".5", "1"])
     ax.set_yticklabels(["0", ".5", "1"])
     words = f"AP {curve.average_precision:.2f}"
-    if curve.average_precision < 0.6:  # The curve is low, so that the upper right corner is empty.
+    if curve.average_precision < 0.6:  # The upper right corner is empty if the average precision is low.
         ax.text(1.0, 0.85, words, ha="right", size=10, bbox=HALO)
-    else:  # Write below the high curve, but not over the line of the chance level.
+    else:  # Write below the curve, but not over the line of the chance level.
         ax.text(0.08, 0.2 if chance > 0.35 else 0.6, words, size=10, bbox=HALO)
 
 
@@ -300,7 +300,7 @@ def embedding_per_label(
         Z, Y = Z[some], Y[some]
     size = float(np.clip(1200 / len(Z), 3, 14))
     for ax, l in zip(panels, picked):
-        # Rasterize the dots, because many vector objects are slow. Gray dots are visible on dark backgrounds too.
+        # Many vector objects would be slow, so rasterize the dots. Gray dots are visible on light and dark backgrounds.
         has = Y[:, l] == 1
         ax.scatter(Z[~has, 0], Z[~has, 1], s=size, color=GRAY, alpha=0.35, linewidths=0, rasterized=True)
         ax.scatter(Z[has, 0], Z[has, 1], s=1.5 * size, color="#2A8FD0", linewidths=0, rasterized=True)
@@ -526,7 +526,7 @@ def _write_cells(ax: Axes, values: np.ndarray) -> None:
     decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
-        # These colors differ from white and black, which report pages would replace by their theme.
+        # Report pages replace white and black with colors of their theme, so use almost white and almost black.
         color = "#FEFEFE" if value < low + 0.55 * (high - low) else "#010101"
         ax.text(column, row, words, ha="center", va="center", size=9, color=color)
 
@@ -705,7 +705,8 @@ def _measures_at(Y: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, dict[str, np
     some = np.linspace(0, len(Y) - 1, min(len(Y), max(1, _SORTED // Y.shape[1]))).astype(int)
     scores = np.unique(np.asarray(S[some])[~np.isnan(np.asarray(Y[some], np.float64))])
     thresholds = scores[np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _STEPS)).astype(int))]
-    # Count all pairs and the positive pairs by the number of thresholds that their score reaches.
+    # Count the pairs of a sample and a label by the number of thresholds that their score reaches. The second row
+    # counts only the positive pairs.
     counts = np.zeros((2, len(thresholds) + 1))
     for where in cell_blocks(Y.shape):
         known = ~np.isnan(np.asarray(Y[where], np.float64))
@@ -795,7 +796,8 @@ def label_differences(differences: np.ndarray, names: Sequence[str], measure: st
         order = np.r_[order[:most], order[-most:]]
     figure, ax = _bars(differences[order], [names[j] for j in order], 0.25)
     if len(differences) > 2 * most == len(order):
-        # Draw a line where the labels between the largest and the smallest differences are omitted.
+        # Draw a line between the labels with the largest and the smallest differences. The labels between them are
+        # omitted.
         ax.axhline(most - 0.5, color=PALE, linewidth=1)
     ax.set_xlabel(plain(f"difference of {measure}"))
     return figure
@@ -899,5 +901,5 @@ def _panels(
     for ax in panels:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(2))
-            axis.set_major_formatter(EngFormatter(sep=""))  # Write 200k for 200000, because long numbers overlap.
+            axis.set_major_formatter(EngFormatter(sep=""))  # Long numbers would overlap, so write 200k for 200000.
     return figure, [(ax, Y[some, j], P[some, j], float(r2[j])) for ax, j in zip(panels, shown)]

@@ -39,7 +39,7 @@ _THEME = {
     "#222222": "var(--ink)",
     "#ffffff": "var(--card)",
 }
-"""Colors that the page replaces by its theme. Other colors are visible on light and dark backgrounds."""
+"""Colors that the page replaces with colors of its theme. Other colors are visible on light and dark backgrounds."""
 
 
 def inline_svg(figure: Figure, name: str, title: str, words: str) -> str:

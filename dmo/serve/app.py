@@ -56,8 +56,8 @@ class Corrections(BaseModel):
 def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None, host: str = "127.0.0.1") -> Guard:
     """Create the ASGI application that serves the page of a model."""
     limits = limits or Limits()
-    readers()  # Load the readers before the first request needs them.
-    turn = threading.Lock()  # Run one computation at a time, because each computation uses all cores.
+    readers()  # Import pandas and scikit-learn before the first request.
+    turn = threading.Lock()  # Each computation uses all cores, so run one computation at a time.
 
     async def answered(work: Callable[[], Any]) -> Any:
         def in_turn() -> Any:
@@ -163,7 +163,7 @@ therefore cannot be executed as code."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",  # Do not send the address to other sites, because it contains the token.
+    "referrer-policy": "no-referrer",  # The address contains the token, so do not send it to other sites.
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -191,10 +191,10 @@ class Limits:
 class Guard:
     """ASGI application that requires a token in the path of each request and enforces limits."""
 
-    # Requests are checked in this order. The host name must be an IP address, "localhost" or `host`. This check
-    # prevents DNS rebinding, by which an attacker lets another domain name point to this server. The first part of the
-    # path must be the token, which is compared in constant time. Requests from pages of other origins are rejected.
-    # Finally, the limits are enforced.
+    # Each request must pass four checks. First, the host name must be an IP address, "localhost" or `host`, which
+    # prevents DNS rebinding: an attacker could otherwise let another domain name point to this server. Second, the
+    # first part of the path must be the token, which is compared in constant time. Third, requests from pages of other
+    # origins are rejected. Finally, the limits are enforced.
 
     app: Any  # Application that handles accepted requests.
     token: str  # Secret first part of all paths.
@@ -236,7 +236,7 @@ class Guard:
                     f"no answer after {self.limits.seconds:g} seconds; send fewer or smaller files, or raise --seconds"
                 )
                 await JSONResponse({"error": reason}, 503, {"connection": "close"})(scope, receive, answer)
-        except ClientDisconnect:  # A client that disconnects during its request cannot receive a response.
+        except ClientDisconnect:  # A client that has disconnected cannot receive a response.
             pass
         finally:
             self._working -= 1
@@ -277,7 +277,7 @@ class Guard:
         return f"more than {self.limits.megabytes:g} MiB in one request; send fewer or smaller files at once"
 
     def _inside(self, scope: Message) -> Message:
-        """Move the token of a request to its root path."""
+        """Move the token from the path of a request to its ASGI root path."""
         return {**scope, "root_path": scope.get("root_path", "") + "/" + self.token}
 
     def _measured(self, receive: Receive) -> Receive:
@@ -298,7 +298,7 @@ class Guard:
 class _Connection(H11Protocol):
     """Connection that is closed if no request arrives in time, or if a new connection exceeds the maximum number.
 
-    Without this class, uvicorn keeps idle connections forever, so that many idle connections block new connections.
+    Without this class, uvicorn keeps idle connections forever, so many idle connections would block new ones.
     """
 
     def connection_made(self, transport: Any) -> None:

@@ -37,13 +37,13 @@ from dmo.stores._folder import Folder, StoreError
 Index = tuple[int, ...]
 CRC_BYTES = 4
 CODECS = {"lz4": 5, "zstd": 1}
-"""Blosc compressors and their compression levels, which pipelines/benchmarks/codecs.md compares."""
+"""Compression level for each supported Blosc compressor; pipelines/benchmarks/codecs.md compares the compressors."""
 STEP = 1 << 22
 SEPARATOR = {"name": "default", "separator": "."}
 
 
 class ManifestEntry(NamedTuple):
-    """Manifest entry of a block: the CRC-32C of its values, and the number of bytes that it uses in the store."""
+    """CRC-32C checksum of the values in a block, and number of bytes of the stored block."""
 
     checksum: int
     size: int
@@ -56,7 +56,7 @@ def as_bytes(values: np.ndarray) -> np.ndarray:
 def checksum(*parts: np.ndarray) -> int:
     """Compute the CRC-32C of concatenated uint8 arrays.
 
-    The computation holds Python's global interpreter lock, so it releases the lock every 4 MiB.
+    Each call of google_crc32c holds Python's global interpreter lock, so at most 4 MiB are passed per call.
     """
     crc = 0
     for part in parts:
@@ -70,8 +70,7 @@ def group_json(attributes: dict[str, Any]) -> bytes:
 
 
 def to_json(document: dict[str, Any]) -> bytes:
-    # Do not indent the output. The encoder for indented JSON is slow and took a quarter of the time to write a small
-    # store.
+    # Do not indent the output: for indented JSON, Python uses a slow encoder.
     return json.dumps(document, allow_nan=False).encode()
 
 
@@ -106,10 +105,10 @@ def array_json(
 class DenseArray:
     """Zarr array on disk with one file per chunk. The last chunk of each axis is padded with zeros."""
 
-    # `name` is the path of the array in `folder`, and `title` is its name in messages. `dims` are the dimension names.
-    # `fill` is the value that other programs read for chunks that are not stored. If `triangle` is set, the array is
-    # symmetric, and its blocks are the chunks (i, j) with i >= j. With "both", a block is also stored transposed, as
-    # chunk (j, i). `codec` is the compressor of the chunks.
+    # `name` is the path of the array in `folder`, and `title` is its name in error messages. `dims` are the dimension
+    # names. `fill` is the value that other programs return for missing chunks. If `triangle` is set, the array is
+    # symmetric, and only chunks (i, j) with i >= j are recorded as blocks. If `triangle` is "both", each block is also
+    # stored transposed as chunk (j, i). `codec` names the compressor of the chunks.
 
     folder: Folder
     name: str
@@ -131,7 +130,7 @@ class DenseArray:
         return tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
 
     def indices(self) -> Iterator[Index]:
-        """Iterate over the indices of the blocks that are written and recorded."""
+        """Iterate over the indices of all blocks. If `triangle` is set, blocks above the diagonal are omitted."""
         for index in itertools.product(*map(range, self.grid)):
             if self.triangle is None or index[0] >= index[1]:
                 yield index
@@ -209,7 +208,7 @@ class DenseArray:
         if data is None or len(data) <= CRC_BYTES or (entry is not None and entry.size != size):
             raise _damage(self, index, self.key(index), size, CRC_BYTES + 1 if entry is None else entry.size)
         packed, trailer = np.frombuffer(data, np.uint8)[:-CRC_BYTES], data[-CRC_BYTES:]
-        # Blosc trusts the sizes in the header of the data. Compare them with the actual sizes before decompression.
+        # Blosc does not verify the sizes in the header of compressed data, so compare them with the actual sizes.
         sizes = tuple(np.frombuffer(data, "<u4", 4)[1::2].tolist()) if packed.size >= 16 else None
         fits = sizes == (block.nbytes, packed.size) and checksum(packed) == int.from_bytes(trailer, "little")
         try:
@@ -287,10 +286,10 @@ def unseen(folder: Folder) -> StoreError:
 
 @dataclass(frozen=True)
 class SparseArray:
-    """Sparse matrix on disk, with one Zarr group `<name>/<block>` of indptr, indices and data per block of rows."""
+    """Sparse matrix on disk. Each block of rows is a Zarr group with the arrays indptr, indices and data."""
 
-    # Before a block is stored, its columns are sorted, duplicates are summed and zeros are removed. Therefore, equal
-    # rows produce equal bytes. The group of a block has the layout of anndata's csr_matrix.
+    # Each block is stored with sorted columns and without duplicates or zeros, so equal rows produce equal bytes. The
+    # Zarr group of a block has the same layout as a csr_matrix in an AnnData file.
 
     folder: Folder
     name: str
@@ -384,7 +383,7 @@ class CsrArray:
 
     @property
     def block(self) -> int:
-        """Number of rows in a block, chosen so that a block has about as many elements as a chunk of the indices."""
+        """Number of rows per block, chosen so that a block has about as many elements as a chunk of `indices`."""
         indices = self.parts[1][0]
         return max(1, min(self.shape[0], self.shape[0] * indices.chunk[0] // max(1, indices.shape[0])))
 
@@ -403,11 +402,12 @@ class CsrArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Record of the checksums and sizes of finished blocks of an array, with -1 for unfinished blocks."""
+    """Checksums and sizes of the finished blocks of an array. Unfinished blocks have the value -1."""
 
-    # While a store is written, the entry of each block is a separate file of the array `journal/<name>`. Processes
-    # therefore never share a file, and a killed writer loses only its current block. When the store is finished, `seal`
-    # writes all entries to the array `manifest/<name>`, which has a single chunk.
+    # While a store is being written, the checksum and size of each block are in a separate file below `journal/<name>`.
+    # Parallel processes therefore never write to the same file, and a killed process loses only its current block. When
+    # all blocks are finished, `seal` writes the checksums and sizes to the array `manifest/<name>`, which has a single
+    # chunk.
 
     folder: Folder
     name: str
@@ -437,7 +437,7 @@ class Ledger:
         self.folder.delete(self.journal.key((*index, 0)))
 
     def recorded(self, wanted: Iterator[Index]) -> np.ndarray:
-        """Return the journal entries of all blocks. A block with a truncated entry counts as unfinished."""
+        """Return the journal entries of all blocks. A block counts as unfinished if its entry is truncated."""
         entries = np.full((*self.grid, 2), -1, dtype=np.int64)
         keys = {self.journal.key((*index, 0)): index for index in wanted}
         for key, data in self.folder.get_many(keys).items():
@@ -460,8 +460,8 @@ def entry_at(entries: np.ndarray, index: Index) -> ManifestEntry:
 
 def sample_rows(array: DenseArray, entries: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Read the rows with the ascending indices `index` of an array that is chunked along its first axis."""
-    # Read only the selected rows from a local file, without verifying the checksum of its chunk. Read whole chunks from
-    # an object store, because one request per row would take longer.
+    # From an uncompressed local file, read only the selected rows. Single rows cannot be verified, because a checksum
+    # covers a whole chunk. Chunks in an object store are read completely, because one request per row would be slower.
     size = array.chunk[0]
     out = empty((len(index), *array.shape[1:]), array.dtype, f"{array.folder.url}: {array.title}")
     for block in np.unique(index // size):
@@ -538,7 +538,7 @@ class _StoredView(ByRows):
 
     @cached_property
     def contents(self) -> str:
-        """SHA-256 hash of the shape, the dtype and the block checksums, which changes with the contents of the view."""
+        """SHA-256 hash of the shape, the dtype and the block checksums, which detects a change of the contents."""
         known = self.shape, self.dtype.str, self.block, self.entries
         return digest(*known) if self.present is None else digest(*known, self.present)
 

@@ -246,7 +246,7 @@ def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str])
         if document["attributes"]["complete"]:
             set_complete(old, document, False)
         for name in new.names():
-            if name != ROOT:  # write the root last, so that the store is incomplete until all arrays are moved
+            if name != ROOT:  # the root marks the store complete, so it is moved last
                 old.delete_tree(name)
                 os.rename(f"{new.url}/{name}", f"{old.url}/{name}")
         old.settle(below=True)

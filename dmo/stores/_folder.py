@@ -45,7 +45,7 @@ class StoreError(UserError):
 
 
 class DamagedRoot(StoreError):
-    """Exception raised if the root document of a store was damaged after dmo wrote it."""
+    """Exception raised if the root document of a store was changed or damaged after dmo wrote it."""
 
 
 class ServiceError(OSError):
@@ -96,8 +96,8 @@ def writing(url: str, what: str) -> Iterator[None]:
 
 
 T = TypeVar("T")
-_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that are obviously valid
-_LONGEST = 60.0  # maximum number of seconds between two attempts
+_PLAIN_KEY = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # keys that are valid on every system
+_LONGEST = 60.0  # maximum number of seconds between two attempts of a request
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "azure", "adlfs", "requests", "urllib3", "ssl"}
 _SILENT = {
     "EndpointConnectionError",
@@ -113,8 +113,8 @@ _MEANT = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryEr
 def ask(url: str, request: Callable[[], T]) -> T:
     """Call `request`, which accesses the service behind `url`, and repeat the call if the service fails."""
     # Errors about existing or missing files are raised unchanged. If the service rejects the credentials, the
-    # certificate or the name, repetition cannot help, and RefusedError is raised. If the service still fails after the
-    # last attempt, ServiceError is raised.
+    # certificate or the host name, another attempt cannot succeed, so RefusedError is raised at once. ServiceError is
+    # raised if the last attempt fails.
     tries, pause = _patience()
     for number in range(1, tries + 1):
         try:
@@ -147,7 +147,7 @@ def _patience() -> tuple[int, float]:
 
 
 def _refusal(url: str, error: Exception) -> RefusedError | None:
-    """Return the error to raise if repeating the request cannot help, otherwise None."""
+    """Return the error to raise if another attempt cannot succeed, or None if the request should be repeated."""
     names = {type(found).__name__ for found in _chain(error)}
     reason = _reason(error)
     if names & {"SSLCertVerificationError", "ClientConnectorCertificateError"} or "CERTIFICATE_VERIFY" in reason:
@@ -170,7 +170,7 @@ def _failure(url: str, error: Exception) -> ServiceError:
 
 
 def _unanswered(error: Exception) -> bool:
-    """Check if the service did not respond although the client library repeated the request."""
+    """Check whether the service did not respond although the client library has already repeated the request."""
     names = {type(found).__name__ for found in _chain(error)}
     return bool(names & _SILENT)
 
@@ -196,10 +196,10 @@ LOCK = ".writer.lock"
 class Folder:
     """Folder whose files are read and written under keys such as "gist/c.0.0". Several processes can use it at once."""
 
-    # A local write creates a temporary file next to the target and renames it, so that a key always holds either the
-    # old or the new bytes. Object stores guarantee the same. The folder is created by the first `put`. Unless the
-    # setting dmo.stores.fsync is false, `put` flushes the bytes to disk before the rename, and `settle` flushes the
-    # directory entries.
+    # A local write creates a temporary file next to the target and renames it, so readers see either the old or the new
+    # content. Object stores also replace the content of a key at once. The first `put` creates the folder. Unless the
+    # setting dmo.stores.fsync is false, `put` flushes the content to disk before it renames the file, and `settle`
+    # flushes the directory entries.
 
     url: str
 
@@ -234,7 +234,7 @@ class Folder:
         return name if "://" in name or os.path.isabs(name) else self._place + name
 
     def _inside(self, key: str) -> None:
-        """Raise StoreError if a key points outside this folder. The files of third parties may contain such keys."""
+        """Raise StoreError if a key points outside this folder, which is possible in files from third parties."""
         if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
             return
         plain = isinstance(key, str) and not {"\\", "\0"} & set(key)
@@ -297,7 +297,7 @@ class Folder:
             try:
                 os.replace(partial, target)
             except FileNotFoundError:
-                # If the target exists, another writer wrote it, finished the store, and removed the temporary files.
+                # Another process may have written the target, finished the store and removed all temporary files.
                 if not os.path.exists(target):
                     raise
         except OSError:
@@ -332,9 +332,9 @@ class Folder:
     def put_new(self, key: str, data: bytes) -> bool:
         """Write `data` under `key` unless the key exists; return whether it was written."""
         if not self.is_local:
-            if self.get(key) is not None:  # checked first, because some services always overwrite existing objects
+            if self.get(key) is not None:  # some services ignore mode="create" and overwrite existing objects
                 return False
-            # FileExistsError means that another process, or an earlier attempt of this request, wrote the object.
+            # FileExistsError: another process, or an earlier attempt of this request, has already written the object.
             with suppress(FileExistsError):
                 self._put_remote(key, data, **self._named("pipe_file", mode="create"))
             return self.get(key) == data
@@ -345,7 +345,7 @@ class Folder:
             try:
                 _write(partial, [data])
                 return _publish(partial, target)
-            except FileNotFoundError:  # another process has removed the empty folder
+            except FileNotFoundError:  # another process has removed the empty folder, so try again
                 continue
             finally:
                 _remove_file(partial)
@@ -388,7 +388,7 @@ class Folder:
         data: dict[str, bytes] = {}
         for path, value in self._ask("cat", list(wanted), recursive=False, on_error="return", **self._reading).items():
             if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
-                again = self.get(wanted[path])  # raises an error if the service fails again
+                again = self.get(wanted[path])  # raises an error if the request fails again
                 value = again if again is not None else FileNotFoundError()
             if not isinstance(value, Exception):
                 data[wanted[path]] = value
@@ -484,7 +484,7 @@ class Folder:
         if self.is_local:
             path = os.path.join(self.url, key)
             while os.path.isdir(path) and not os.path.islink(path):
-                with suppress(FileNotFoundError):  # another process removes it at the same time
+                with suppress(FileNotFoundError):  # another process may remove the folder at the same time
                     shutil.rmtree(path)
             _remove_file(path)
             return
@@ -517,7 +517,7 @@ def _write(path: str | Path, parts: Iterable[Any], durable: bool = False, mode: 
             view = memoryview(part)
             while view.nbytes:
                 view = view[file.write(view) :]
-        if durable:  # otherwise, a power failure after the rename could leave an empty file
+        if durable:  # otherwise, a power failure after renaming could leave an empty file
             os.fsync(file.fileno())
 
 
@@ -532,9 +532,10 @@ def _regular(path: str) -> Any:
 
 
 def _publish(partial: Path, target: Path) -> bool:
-    """Give a file its final name unless the target exists; return whether the target was created."""
-    # A hard link creates the complete target at once. Some file systems (SMB, some FUSE and NFS mounts) do not support
-    # hard links. There, the target is created first and then filled, so readers may see an empty file for a moment.
+    """Rename a temporary file to its final name unless the target exists; return whether the target was created."""
+    # A hard link creates the complete target in one step. Some file systems (SMB, some FUSE and NFS mounts) do not
+    # support hard links. On these file systems, the target is created and then filled, so readers may see an empty file
+    # briefly.
     try:
         os.link(partial, target)
         return True

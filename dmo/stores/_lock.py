@@ -38,12 +38,12 @@ import psutil
 
 from dmo.stores._folder import LOCK, Folder, StoreError, writing
 
-RENEW, STALE = 15.0, 600.0  # seconds between renewals of a lock, and seconds until a lock without renewal is stale
-TORN = 2.0  # maximum number of seconds to write a lock file if the file system does not support hard links
-_held: dict[str, int] = {}  # number of writers in this process for the URL of each locked store
+RENEW, STALE = 15.0, 600.0  # seconds between renewals of a lock, and age in seconds at which a lock is stale
+TORN = 2.0  # maximum number of seconds for writing a lock file if the file system does not support hard links
+_held: dict[str, int] = {}  # number of active writers in this process, by URL of the locked store
 _abandoned: SimpleQueue[str] = SimpleQueue()  # URLs of stores whose writers were garbage-collected
 _guard = threading.Lock()
-_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks between the threads of this process, by URL
+_savers: WeakValueDictionary[str, Any] = WeakValueDictionary()  # thread locks of this process, by URL of the store
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Owner:
         )
 
     @classmethod
-    @lru_cache(maxsize=16)  # a writer reads its lock twice per block
+    @lru_cache(maxsize=16)  # cached, because a writer reads its lock file twice per block
     def parse(cls, data: bytes) -> Owner | None:
         """Parse the content of a lock file; return None if the file is damaged or incomplete."""
         try:
@@ -114,10 +114,10 @@ def acquire(folder: Folder) -> None:
     while True:
         with _guard, writing(folder.url, "the lock of the store"):
             if (_held.get(folder.url) and _mine(folder)) or _take(folder, unchanged):
-                # Also count earlier writers whose lock was lost, because each of them will call `release`.
+                # Keep counting earlier writers that have lost the lock, because each of them still calls `release`.
                 _held[folder.url] = _held.get(folder.url, 0) + 1
                 break
-        # Watch the lock without holding `_guard`, which the thread that renews the other locks needs.
+        # The thread that renews locks needs `_guard`, so do not hold `_guard` while watching the lock file.
         unchanged = _watch(folder)
     _renewing(os.getpid())
 
@@ -173,13 +173,13 @@ def alone(folder: Folder) -> Iterator[None]:
 def abandon(url: str) -> None:
     """Let another thread release the lock of a store.
 
-    This function is called by finalizers. Python may call a finalizer at any time, so it must not wait or access files.
+    This function is called by finalizers. Python may call a finalizer at any time, so this function must not wait.
     """
     _abandoned.put(url)
 
 
 def release(url: str, all_writers: bool = False) -> None:
-    """Count down the writers of this process, and release the lock after the last one or if `all_writers` is True."""
+    """Decrement the number of writers of a store; release the lock if no writer remains or if `all_writers` is True."""
     with _guard:
         count = _held.get(url, 0)
         if not count:
@@ -189,7 +189,7 @@ def release(url: str, all_writers: bool = False) -> None:
             return
         del _held[url]
         folder = Folder(url)
-        with suppress(OSError, StoreError):  # a lock file that cannot be removed becomes stale
+        with suppress(OSError, StoreError):  # a lock file that cannot be removed becomes stale later
             if _mine(folder):
                 folder.delete(LOCK)
                 if folder.is_local:
@@ -224,9 +224,9 @@ def _taken(folder: Folder, owner: Owner) -> StoreError:
 
 
 def _watch(folder: Folder) -> bytes | None:
-    """Watch a lock file for longer than the interval of renewals; return its content, or None if the file changed.
+    """Watch a lock file for longer than the renewal interval; return its content, or None if the file changed.
 
-    Raise StoreError if its owner renewed the lock.
+    Raise StoreError if the owner of the lock renewed it.
     """
     found = folder.get(LOCK)
     if found is None:
@@ -264,7 +264,7 @@ def _boot() -> str:
 def _namespace() -> str:
     """Return the name of the namespace of process IDs, which differs between containers."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):  # /proc shows the processes of another namespace
+        if os.readlink("/proc/self") != str(os.getpid()):  # /proc belongs to another namespace of process IDs
             return own_token()
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -274,7 +274,7 @@ def _namespace() -> str:
 def _started(pid: int | str) -> str | None:
     """Return the start time of a process as a string, or None if the process does not exist.
 
-    On Linux, the start time is counted in ticks since boot, because psutil's time changes when the clock is set.
+    On Linux, the start time is in clock ticks since boot. The time from psutil changes when the system clock is set.
     """
     try:
         state, *rest = (

@@ -20,11 +20,11 @@ from dmo.stores._lock import acquire, alone, holder, release
 LARGEST = 1 << 48
 """Maximum number of rows or columns of an array."""
 BLOCKS = 1 << 22
-"""Maximum number of blocks of an array. Their checksums and sizes then need 64 MiB."""
+"""Maximum number of blocks of an array. The checksums and sizes of this number of blocks need 64 MiB."""
 SMALL = {"features": ("labels", "label", "sample", "split"), "results": ("column", "sample", "split"), "kernel": ()}
 """Names of the arrays that are not divided into blocks, by kind of store."""
 OF_VIEWS = ("feature", "present")
-"""Suffixes of the additional arrays of a view, which contain its column names and the mask of available samples."""
+"""Suffixes of the additional arrays of a view, which contain the column names and the mask of available samples."""
 
 
 def check_attributes(url: str, root: Mapping[str, Any]) -> None:
@@ -157,7 +157,7 @@ VERSIONS = {"features": 2, "kernel": 2, "results": 2, "model": 2}
 OLDEST = {"features": 1, "kernel": 1, "results": 2, "model": 2}
 """Oldest version of each kind of store that can be read. Older versions used different names."""
 FORMER = {"rows": "results"}
-"""Current name of a kind of store, by the name in older versions."""
+"""New name of each kind of store that was renamed, by its old name."""
 ROOT = "zarr.json"
 RESUME = "run the program that wrote it again; it resumes where it stopped"
 
@@ -331,18 +331,18 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
 
 def begin(folder: Folder, attributes: dict[str, Any], arrays: Mapping[str, bytes], overwrite: bool) -> dict[str, Any]:
     """Create the root document of a store, or find one with the same configuration; return its attributes."""
-    # `arrays` contains the zarr.json files, by path, of the arrays that xarray should find. The lock of the store is
-    # acquired unless the store is complete and `overwrite` is False.
+    # `arrays` maps the path of each array that xarray should find to the content of its zarr.json file. The lock of the
+    # store is acquired unless the store is complete and `overwrite` is False.
     check_attributes(folder.url, attributes)
     document = _root_to_write(folder, attributes, overwrite)
     if document is not None and document["attributes"]["complete"] and not overwrite:
-        if holder(folder) is not None:  # the process that finished the store may have ended without releasing its lock
+        if holder(folder) is not None:  # the process that finished the store may not have released its lock
             with suppress(OSError, StoreError), alone(folder):
                 sweep(folder)
         return document["attributes"]
     acquire(folder)
     try:
-        # Read the root again, because the previous owner of the lock may have changed it before it released the lock.
+        # The previous owner of the lock may have changed the root before it released the lock, so read the root again.
         document = _root_to_write(folder, attributes, overwrite)
         if document is None or overwrite:
             if document is not None:
@@ -362,7 +362,7 @@ def _root_to_write(folder: Folder, attributes: dict[str, Any], overwrite: bool) 
     """Return the root document of an existing store, or None; raise StoreError if the store cannot be written."""
     document = read_root(folder)
     if document is None and folder.names():
-        document = read_root(folder)  # another process may have created the store after the first call
+        document = read_root(folder)  # another process may have created the store after the first `read_root`
         if document is None:
             raise StoreError(f"{folder.url} exists and is not a dmo store; choose another path or remove it")
     if document is None:
@@ -404,7 +404,7 @@ def clear(folder: Folder, document: dict[str, Any]) -> None:
 
 
 def check_kind(url: str, found: str, kind: str) -> None:
-    """Raise StoreError if the store at `url` is not of the kind of the store that will replace it."""
+    """Raise StoreError if an existing store of kind `found` would be replaced with a store of another kind."""
     if found != kind:
         raise StoreError(f"{url} is a {KINDS[found]}, it is not replaced by a {KINDS[kind]}; choose another path")
 

@@ -124,7 +124,8 @@ def check_values(
 
 
 def _all_finite(stored: np.ndarray) -> bool:
-    # A finite sum proves that all values are finite. If finite values have an infinite sum, check each value.
+    # A finite sum proves that all values are finite. The sum of finite values may overflow, so check each value
+    # otherwise.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(stored.sum()):
             return True
@@ -136,7 +137,7 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Array of numbers or encoded strings in memory, which is written to a store without dividing it into blocks."""
+    """Numeric array or encoded strings in memory, to be written to a store without dividing the array into blocks."""
 
     name: str
     shape: Index
@@ -197,7 +198,7 @@ PARTS = ("indptr", "indices", "data")
 
 @dataclass(frozen=True, eq=False)
 class WholeCsr:
-    """Sparse matrix in memory, which is written to a store in the layout of AnnData's csr_matrix."""
+    """Sparse matrix in memory, to be written to a store in the layout of a csr_matrix in an AnnData file."""
 
     name: str
     shape: tuple[int, int]
@@ -270,7 +271,7 @@ def read_whole(folder: Folder, name: str, known: Mapping[str, Any]) -> Any:
 
 
 def csr_blocks(folder: Folder, name: str, known: Mapping[str, Any]) -> tuple[CsrArray, np.ndarray]:
-    """Return an object that reads a CSR matrix in blocks, and one entry per block that changes with the contents."""
+    """Return an object that reads a CSR matrix in blocks, and one value per block that changes with its contents."""
     parts = [dense_chunks(folder, f"{name}/{part}", known[part]) for part in PARTS]
     array = CsrArray(folder, name, f"array '{name}'", tuple(known["shape"]), tuple(parts))
     crc = checksum(*(as_bytes(entries) for _, entries in parts))
@@ -333,14 +334,14 @@ def _chunks(array: DenseArray, values: np.ndarray) -> list[tuple[Index, np.ndarr
     return [(index, values[index[0] * size : (index[0] + 1) * size] if index else values) for index in array.indices()]
 
 
-_CODES = bytes(range(0xF8, 0x100))  # bytes that never occur in UTF-8
+_CODES = bytes(range(0xF8, 0x100))  # byte values that never occur in UTF-8
 
 
 def _decode_few(chunk: memoryview) -> tuple[list[str], np.ndarray] | None:
     """Decode at most eight distinct strings and an index for each string; return None for other strings."""
-    # Replace every encoded string, together with its length prefix, by one byte. The encoded string occurs nowhere
-    # else, because a length prefix ends in three zero bytes and ASCII strings contain none. The data are decoded in
-    # pieces. If a string is cut at the end of a piece, the next piece completes it.
+    # Replace every encoded string, including its length prefix, with one byte. The bytes of an encoded string occur
+    # nowhere else: a length prefix ends in three zero bytes, and ASCII strings contain no zero bytes. The data are
+    # decoded in pieces. A string that is cut at the end of a piece is completed by the next piece.
     known, found, rest = list[bytes](), list[bytes](), b""
     for start in range(4, len(chunk), STEP):
         marks = b"".join([rest, chunk[start : start + STEP]])
@@ -368,7 +369,7 @@ class Stored:
     root: dict[str, Any]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Do not pickle cached names and labels. A worker that needs them reads them from the store.
+        # Cached names and labels are not pickled, because workers can read them from the store.
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @property
@@ -411,7 +412,7 @@ def ledger(array: Array) -> Ledger:
 class Blocks:
     """Blocks of an unfinished store, which several processes can write at once.
 
-    `attributes` are the root attributes of the new store, and `token` identifies the process that holds the lock.
+    `attributes` are the root attributes of the store, and `token` identifies the process that holds the lock.
     """
 
     folder: Folder
@@ -457,7 +458,7 @@ class Blocks:
         owner = holder(self.folder)
         if owner is not None and owner.token == self.token:
             return True
-        if owner is None:  # the store was finished, or the writer that held the lock was garbage-collected
+        if owner is None:  # the store is finished, or the writer that held the lock was garbage-collected
             document = read_root(self.folder)
             if document is None:
                 raise unseen(self.folder)

@@ -18,7 +18,7 @@ from dmo.stores._schema import RESUME, VERSIONS, existing_root, origin_of, set_c
 from dmo.stores._writer import Array, Blocks, ledger
 
 CONTENT = {"kind": "content"}
-"""Renamed key of a description, in which "kind" is the kind of store and "content" the kind of rows in it."""
+"""Keys of a store configuration that are renamed in its description, because "kind" is the kind of store there."""
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     for name in sorted(
         set(folder.names()) - {*arrays, *small_arrays(root["kind"], root["configuration"]), "manifest", "journal"}
     ):
-        # A feature store of images contains a model store that describes how the features were extracted.
+        # The store of image features may contain a nested model store with the settings of the feature extraction.
         if folder.get(f"{name}/zarr.json") is not None:
             problems.extend(verify(f"{folder.url}/{name}"))
     return problems
@@ -191,7 +191,7 @@ def reopen(path: str | os.PathLike[str]) -> int:
         raise StoreError(_outdated(folder, root))
     acquire(folder)
     try:
-        document = existing_root(folder)  # another process may have changed the root before the lock was acquired
+        document = existing_root(folder)  # the root may have changed before the lock was acquired
         root = document["attributes"]
         arrays, lost = _arrays(folder, root), 0
         Blocks(folder, arrays, root).prepare()
@@ -265,7 +265,7 @@ def _verify_model(folder: Folder, root: dict[str, Any]) -> list[str]:
 def _try(problems: list[str], read: Any, *arguments: Any) -> None:
     try:
         read(*arguments)
-    except ServiceError:  # the request failed, which does not show whether the block is damaged
+    except ServiceError:  # a failed request does not show whether the block is damaged
         raise
     except (StoreError, OSError) as error:
         problems.append(str(error))

@@ -33,7 +33,7 @@ SECONDS = 30.0
 """Minimum number of seconds between two saves of a state."""
 SHARE = 50
 """Minimum computing time between two saves, as a multiple of the duration of a save."""
-_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names of the stores that hold saved states
+_STATE = re.compile(r"[a-z]+-[0-9a-f]{16}\.[01]")  # names of stores with saved states
 _SPEED, _LEAST = 2e8, 0.02  # assumed writing speed in bytes per second, and minimum duration of a save in seconds
 Arrays: TypeAlias = dict[str, np.ndarray]
 log = logging.getLogger("dmo")
@@ -43,7 +43,7 @@ log = logging.getLogger("dmo")
 class _Place:
     folder: str
     seconds: float
-    touched: set[str] = field(default_factory=set)  # names of the stores to remove at the end
+    touched: set[str] = field(default_factory=set)  # names of the stores to remove if the `checkpoints` block succeeds
 
     @cached_property
     def found(self) -> set[str]:
@@ -51,16 +51,16 @@ class _Place:
         return set(Folder.at(self.folder).names())
 
     def root(self, name: str) -> bytes | None:
-        """Return the root document of a store, which changes with every save."""
+        """Return the content of the root document of a store, which is different after every save."""
         return Folder.at(f"{self.folder}/{name}").get("zarr.json")
 
     def states(self) -> dict[str, bytes | None]:
-        """Return the current root documents, by name, of the states that existed at the beginning."""
+        """Return the current root documents of the states that existed when the `checkpoints` block began, by name."""
         return {name: self.root(name) for name in self.found if _STATE.fullmatch(name)}
 
     @cached_property
     def room(self) -> float:
-        """Number of bytes that finished results may still use: initially a quarter of the disk's free space."""
+        """Number of bytes that can still be used for final results: initially a quarter of the free disk space."""
         place = Folder.at(self.folder)
         if not place.is_local:
             return np.inf
@@ -80,10 +80,10 @@ _place: ContextVar[_Place | None] = ContextVar("dmo_checkpoints", default=None)
 @contextmanager
 def checkpoints(folder: str | None, seconds: float | None = None) -> Iterator[None]:
     """Save the states and results of long iterations in `folder` until the `with` block ends successfully."""
-    # Saving states takes at most about 2 % of the time. The result of an iteration is saved if a state was saved
-    # before, or if the iteration took at least 50 times as long as saving the result is expected to take.
+    # Saving states takes at most about 2 % of the computing time. The result of an iteration is saved if a state of the
+    # iteration was saved, or if the iteration took 50 times as long as saving is expected to take.
     place = None if folder is None else _Place(folder.rstrip("/"), SECONDS if seconds is None else seconds)
-    # Only the outermost block removes the states of earlier runs.
+    # In nested `checkpoints` blocks, only the outermost block removes the states of earlier runs.
     before = {} if place is None or _place.get() is not None else place.states()
     token = _place.set(place)
     try:
@@ -127,7 +127,7 @@ class Checkpoint:
         self._kind, self._describe = kind, configuration
         self._began = self._last = time.monotonic()
         self._wait = 0.0 if self._place is None else self._place.seconds
-        self._serial = 0  # number of the newest generation, whose parity selects one of two names
+        self._serial = 0  # number of the last save; even and odd saves have different names
 
     @cached_property
     def _configuration(self) -> str:
@@ -160,7 +160,7 @@ class Checkpoint:
         place.touched.add(name)
         try:
             return stores.load_model(f"{place.folder}/{name}")
-        except FileNotFoundError:  # the earlier run was interrupted when the folder was still empty
+        except FileNotFoundError:  # the earlier run was interrupted while the folder was still empty
             return None
         except stores.StoreError as error:
             log.warning("%s: cannot use a saved state, trying an older one: %s", self._kind, error)
@@ -182,7 +182,8 @@ class Checkpoint:
         place.remove(name)
         about = {"configuration": self._configuration, "serial": self._serial + 1, "fortran": fortran}
         try:
-            # An empty context hides the progress bar of `save_model`, which would appear at every save.
+            # `save_model` would show a progress bar at every save, so run it in an empty context, which has no progress
+            # bar.
             Context().run(stores.save_model, f"{place.folder}/{name}", stored, about | {"meta": dict(meta)})
         except (OSError, stores.StoreError) as error:
             log.warning("%s: cannot save its state: %s", self._kind, error)
@@ -192,7 +193,7 @@ class Checkpoint:
         self._wait = max(place.seconds, SHARE * (self._last - began)) if place.seconds else 0.0
 
     def finish(self, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Replace the state by the final result, or remove it if the result is quick to recompute or too large."""
+        """Replace the state with the final result, or remove it if the result is quick to recompute or too large."""
         place = self._place
         if place is None:
             return

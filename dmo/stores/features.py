@@ -528,7 +528,7 @@ class FeatureStore(_writer.Stored):
 
     @cached_property
     def _parts(self) -> tuple[Sequence[str], np.ndarray]:
-        """Names of the splits, and an array that holds the position of the split name of every sample."""
+        """Distinct split names, and an array with the index of the split name of every sample."""
         known = self.configuration.get("split")
         return ([], np.zeros(0, int)) if known is None else _writer.read_coded(self.folder, "split", known)
 
@@ -674,7 +674,7 @@ class SourceStore(FeatureStore):
     """Samples that are read directly from data files, with labels and names in the memory of the client process."""
 
     place: str
-    names: Mapping[str, list[str]]  # column names of some views, by view
+    names: Mapping[str, list[str]]  # column names by view, for views whose columns have names
 
     @property
     def url(self) -> str:
@@ -710,7 +710,7 @@ def _small_arrays(
     """Prepare the arrays of labels, names and splits, which are written when the store is created."""
     small: dict[str, _writer.Whole | _writer.WholeCsr] = {}
     if labels is not None:
-        # A chunk holds whole blocks, because a worker reads the labels of its rows.
+        # Workers read the labels of one block of rows at a time, so a chunk of labels covers a whole number of blocks.
         rows = block * max(1, _LABEL_BYTES // (block * max(1, labels.shape[1]) * labels.dtype.itemsize))
         small["labels"] = _writer.whole(folder, "labels", labels, ("sample", "label"), rows, _LABEL_ENTRIES)
     if label_names is not None:
@@ -770,7 +770,7 @@ def _check_labels(labels: Any, n: int, real: bool) -> Block:
 
 
 def _coded(block: Any, dtype: np.dtype) -> Any:
-    """Convert labels to the type of a store, with -1 for unknown labels."""
+    """Convert labels to the dtype of the store, with -1 for unknown labels."""
     values = stored_values(block)
     values = np.where(np.isnan(values), _UNKNOWN, values) if values.dtype.kind == "f" else values
     return with_stored(block, values.astype(dtype))

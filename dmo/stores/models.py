@@ -88,7 +88,7 @@ def save_model(
     _check_target(folder, overwrite)
     with alone(folder):
         fresh = not _check_target(folder, overwrite)
-        if fresh:  # mark the folder as a model, so that an interrupted save can be repeated
+        if fresh:  # an empty model marks the folder, so that an interrupted save can be repeated
             write_root(folder, attributes)
         generation = uuid.uuid4().hex
         try:
@@ -180,7 +180,7 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
         except (StoreError, FileNotFoundError):
             if open_root(folder, "model")["generation"] == attributes["generation"]:
                 raise
-            continue  # another process replaced the model and removed its files during the read
+            continue  # another process replaced the model and removed the old files while they were read
         return arrays, attributes["meta"]
 
 
@@ -222,12 +222,13 @@ def model_contents(path: str | os.PathLike[str]) -> str:
 
 
 def read_with_contents(path: str, read: Callable[[str], T]) -> tuple[T, str]:
-    """Return `read(path)` and the fingerprint of the model that was read, even if the model is replaced meanwhile."""
+    """Return `read(path)` and the fingerprint of the model. Read again if the model was replaced during the call."""
     folder = Folder.at(path)
     while True:
         attributes = open_root(folder, "model")
         found = read(path)
-        # Compare generations instead of fingerprints, which are also equal if the model was replaced and then restored.
+        # Compare generations instead of fingerprints: a model that was replaced and then restored has the same
+        # fingerprint.
         if open_root(folder, "model")["generation"] == attributes["generation"]:
             return found, _digest(attributes)
 
@@ -290,7 +291,7 @@ def _check_target(folder: Folder, overwrite: bool) -> bool:
 
 
 def _counts(folder: Folder, generation: str) -> bool:
-    """Check if the root document names this generation; return True if an object store does not respond."""
+    """Check whether the root document names this generation. Return True if the object store does not respond."""
     try:
         document = read_root(folder)
     except StoreError:
@@ -323,7 +324,7 @@ def _write_array(folder: Folder, name: str, value: np.ndarray | scipy.sparse.csr
 
 
 def _discard(folder: Folder, *names: str) -> None:
-    """Remove files that do not belong to the current model. Ignore errors, because unused files are harmless."""
+    """Remove files that do not belong to the current model. Errors are ignored, because unused files are harmless."""
     for name in names:
         with suppress(OSError):
             folder.delete_tree(name)

@@ -59,7 +59,8 @@ def disk_array(shape: tuple[int, ...], dtype: Any, folder: str | os.PathLike[str
     if not size:
         return np.zeros(shape, dtype)
     with writing(place, f"{size:,} bytes of temporary rows"), TemporaryFile(dir=place) as file:
-        # Reserve the disk space now. Otherwise, writing to the array on a full disk ends the process with a signal.
+        # Reserve the disk space now: on a full disk, writing to a memory-mapped array would kill the process with a
+        # signal.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:

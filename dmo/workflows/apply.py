@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ALL = "all"
 """Name of the split that contains all samples."""
 BLOCK, MANY = 1024, 1 << 17
-"""Number of samples per block, and number of samples from which blocks are four times larger to save files."""
+"""Number of samples per block, and minimum number of samples for which blocks are four times larger."""
 CELLS = 1 << 22
 """Maximum number of scores in a block of samples."""
 
@@ -62,7 +62,7 @@ class AppliedModel:
     views: Mapping[str, Subset]  # Rows of the samples in each view of the model.
     index: np.ndarray | RowMask  # Row indices of the samples in the store.
     split: str | None  # Split of the samples, or None for all samples.
-    columns: np.ndarray | None = None  # Label column of each class of the model; None for the same columns.
+    columns: np.ndarray | None = None  # Label column of each class of the model, or None if the columns are the same.
     excluded: int = 0
     """Number of excluded samples, on which a model was trained."""
 
@@ -128,7 +128,7 @@ class AppliedModel:
             return None
         ordered, found = np.sort(kept), np.zeros(self.n, bool)
         for where in row_blocks(self.n, 4 * BLOCK):
-            # Models that were fitted in Python have hashes of rows, because arrays contain no ids.
+            # Arrays contain no sample ids. Models that were fitted in Python therefore store hashes of rows.
             ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
             for keys in (stored_keys(self.some(where)), ids):
                 found[where] |= False if keys is None else marked_keys(keys, ordered)
@@ -224,7 +224,7 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     """Map the views of a model to the views of a store by name; models of an unnamed array use the only view."""
     widths = getattr(fitted, "view_widths_", {})
     known = {name: name for name in widths}
-    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # Ignore the names of data files.
+    alone = list(widths) == [SINGLE] or isinstance(store, SourceStore)  # For data files, ignore the names of views.
     if alone and len(widths) == 1 and len(store.views) == 1:
         known = {next(iter(widths)): next(iter(store.views))}
     for name, own in known.items():
@@ -299,7 +299,7 @@ def label_names(model: Any) -> list[str]:
 
 def learned_values(model: Any) -> bool:
     """Return whether a fitted model predicts regression targets instead of labels."""
-    from dmo.methods.annotator import Annotator  # Import lazily as in `check_use`.
+    from dmo.methods.annotator import Annotator  # Import lazily, because importing scikit-learn takes 2 s.
 
     return isinstance(model, Annotator) and model.outputs_ is not None
 
@@ -393,7 +393,7 @@ def embedded(applied: AppliedModel) -> Iterator[tuple[slice, TableRows]]:
 
 
 def written_table(run: Session, record: dict[str, Any]) -> dict[str, Any]:
-    """Replace the plan in a JSON record by the size of the written table and the costs of the run."""
+    """Replace the plan in a JSON record with the size of the written table and the costs of the run."""
     record = {key: value for key, value in record.items() if key != "plan"}
     return record | {"bytes": os.path.getsize(record["out"])} | run.costs()
 

@@ -95,7 +95,7 @@ class Evaluation:
     @cached_property
     def comparable(self) -> tuple[np.ndarray, str]:
         """Values of the first model that rank the samples of a label, and their name: probabilities or scores."""
-        # The scores of some decoders can be compared only within a sample, so that probabilities are preferred.
+        # Some decoders produce scores that can be compared only within a sample, so prefer probabilities.
         found = self.first.probabilities
         return (self.first.scores, "score") if found is None else (found, "probability")
 
@@ -121,7 +121,7 @@ def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
     """Evaluate several models on the same samples, by default without samples on which any model was trained."""
-    # If `top` is None, metrics at k use the smallest of the default values of k of the models.
+    # If `top` is None, metrics at k use the smallest default value of k among the models.
     opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)
@@ -236,7 +236,7 @@ class Annotations:
     label_names_: list[str]
     n_seen_labels_: int  # Maximum number of labels per sample.
     multilabel_: bool  # Whether a sample can have several labels.
-    _sample_keys: np.ndarray | None = None  # Keys of the training samples of the model.
+    _sample_keys: np.ndarray | None = None  # Keys that identify the training samples of the model.
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class AppliedResults(AppliedModel):
 def _opened_results(path: str, features: str, split: str | None, reading: Mapping[str, Any] | None) -> AppliedResults:
     """Open the results of `dmo annotate` together with their samples."""
     results = stores.open_results(path)
-    if is_rows(features):  # The model that computed the results defines how data files are read.
+    if is_rows(features):  # Read data files like the training data of the model that computed the results.
         store = open_applied(results.provenance["parents"][0], features, ALL, ALL, reading=reading, labeled=True).store
     else:
         store = stores.open_features(features)
@@ -297,7 +297,7 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
         block = rows(applied.written, where)
         if kind != "labels":
             return [block.astype(np.float64)]
-        # Labels of -1, which pad a row, are written to the additional last column.
+        # Short lists of labels are padded with -1, which refers to the additional last column of the scores.
         scores = np.zeros((len(block), len(names) + 1))
         np.put_along_axis(scores, block.astype(np.intp), np.linspace(1.0, 0.0, block.shape[1], endpoint=False), axis=1)
         return [scores[:, :-1], (scores[:, :-1] > 0).astype(np.uint8)]

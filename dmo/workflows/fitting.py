@@ -206,7 +206,7 @@ def auto_kernel(store: stores.FeatureStore, view: str) -> str:
 
 
 def with_auto_kernels(spec: Any, training: Training) -> Any:
-    """Replace the kernel name "auto" by the default kernel of each view."""
+    """Replace the kernel name "auto" with the default kernel of each view."""
     if isinstance(spec, Mapping):
         return {view: auto_kernel(training.store, view) if one == "auto" else one for view, one in spec.items()}
     return with_auto_kernels(dict.fromkeys(training.views, "auto"), training) if spec == "auto" else spec
@@ -241,7 +241,7 @@ def prepare(estimator: Any, training: Training) -> tuple[Any, str]:
 
 
 def set_hierarchy_by_column(estimator: Any, names: Sequence[str]) -> None:
-    """Replace label names by column indices in the hierarchy of an estimator, which is fitted on a label matrix."""
+    """Replace label names with column indices in the hierarchy of an estimator, which is fitted on a label matrix."""
     tree = hierarchy_of(estimator)
     if tree is not None:
         estimator.set_params(decoder__hierarchy=by_column(tree, names))
@@ -350,7 +350,7 @@ def tune(
     """Evaluate hyperparameter candidates by cross-validation, and save the best candidate fitted on all samples."""
     if tried is not None and "kernel" in tried:
         tried = {**tried, "kernel": [with_auto_kernels(spec, training) for spec in tried["kernel"]]}
-    training = training.known()  # Candidates can be evaluated only on samples of known class.
+    training = training.known()  # Only samples of known class can be used for validation.
     Y = _learned(estimator, training)
     result = search(estimator, dict(training.views), Y, tried, metric, folds, getattr(estimator, "random_state", 0))
     save(result.best_estimator, path, training, overwrite)
@@ -360,9 +360,9 @@ def tune(
 def default_grid(kind: str, training: Training, metric: str | None, decoded: bool) -> dict[str, Sequence[Any]]:
     """Return the default search grid of an estimator class for the training samples.
 
-    `decoded` tells whether a decoder is passed.
+    `decoded` is True if a decoder is passed.
     """
-    # Exclude the exponent of label frequencies for regression targets and for labels that are ranked by a decoder.
+    # The exponent of the label frequencies is not searched for regression targets, decoders or metrics of label sets.
     decoded = decoded or are_real(training.Y) or metric in SET_METRICS
     excluded = ["decoder__prior_power"] if decoded else []
     if any(presence(source) is not None for source in training.views.values()):
@@ -399,7 +399,7 @@ def learning_curve(result: SweepResult, training: Training, folds: int = 4) -> l
         try:
             some = _safe_indexing(learned, rows)
             found = sweep(clone(model), views, some, grid, folds, result.metric, random_state, refit=False)
-        except UserError:  # Small subsets can lack a label in a fold.
+        except UserError:  # In a small subset, a fold may have no sample of a label.
             continue
         row = found.table[0]
         curve.append((len(rows) * (folds - 1) // folds, float(row["mean"]), float(row["std"])))

@@ -58,12 +58,11 @@ class ImageFolder:
 
 def annotate_images(run: Session, request: ImageFolder) -> dict[str, Any]:
     """Predict the labels of all images in a folder, and process only new and changed images."""
-    # If there is a Dask cluster, the images are processed on its workers.
-    #
-    # Each batch of results is appended to a journal next to the output. An interrupted run resumes from the journal.
-    # Later runs with the same model skip unchanged images that are in the journal.
+    # On a Dask cluster, the workers process the images. Each batch of results is appended to a journal next to the
+    # output, from which an interrupted run resumes. Later runs with the same model skip unchanged images that are in
+    # the journal.
     _check_out(request)
-    # Load the model only after these checks, because `dmo.load` imports estimators.
+    # `dmo.load` imports estimators, so call it only after the quick checks above.
     (extractor, model), model_contents = read_with_contents(
         request.model, lambda path: (Extractor.load(path), dmo.load(path))
     )
@@ -157,7 +156,7 @@ def _annotated(
 
 def _read_journal(run: Session, journal: Path, by: str) -> dict[str, Annotation]:
     """Read the journal entries of the same model and options, by image name, up to a truncated line."""
-    # Every entry contains a hash of its model, because several runs with different models can write to one journal.
+    # Several models can write to one journal, so every entry contains a hash of its model.
     if not journal.exists():
         return {}
     entries: dict[str, Annotation] = {}
@@ -249,7 +248,7 @@ def stored_image(store: stores.FeatureStore, name: str) -> np.ndarray | None:
         return None
     root = Path(store.folder.absolute(folder)).resolve()
     path = (root / name).resolve()
-    if not path.is_relative_to(root):  # Pages must not show files outside the folder.
+    if not path.is_relative_to(root):  # A page must not show files outside the folder.
         return None
     try:
         return read_image(path)

@@ -49,9 +49,9 @@ SCHEDULER = 340 << 20
 _TASK = 8 << 10
 """Memory of a task in the scheduler in bytes, including its history."""
 _OTHERS = 4
-"""Number of additional tasks of a stage, which send data."""
+"""Number of additional tasks per stage that send data to workers."""
 DRIVER, WORKER = 420 << 20, 380 << 20
-"""Memory of the client process and of a worker in bytes after their imports, including 160 MiB for compiled loops."""
+"""Memory in bytes of the client process and of a worker after their imports, including 160 MiB for compiled loops."""
 _TASK_SECONDS, _PRODUCT_SECONDS = 1.2e-3, 4e-11
 """Time of a task in the scheduler and the client process, and time of one multiplication in a kernel product, both in
 seconds."""
@@ -85,9 +85,9 @@ def _graph(tasks: int, held: int, moved: int) -> TaskGraph:
 
 def pass_graph(n: int, columns: int, labels: int, sent: int = 0) -> TaskGraph:
     """Estimate number and size of the tasks of a pass over n rows that sums moments by tree reduction."""
-    # The moments have m = `columns` columns in total, including `labels` columns of labels. The views in memory have a
-    # size of `sent` bytes. These views, the labels of a segment and the final m x m sum in float64 are sent through the
-    # scheduler, which keeps all tasks that contributed to the current sum.
+    # The pass sums a matrix of moments of size m x m in float64, where m = `columns` includes `labels` columns of
+    # labels. The views in memory have a size of `sent` bytes. The scheduler receives these views, the labels of a
+    # segment of rows, and the summed moments. The scheduler keeps all tasks that contributed to the current sum.
     size = BLOCK * task_blocks(n, columns)
     parts = -(-n // size)
     tasks = 2 * parts - 1
@@ -98,9 +98,9 @@ def tile_graph(
     n: int, block: int, threads: int, kernels: int, products: int, columns: int, resident: bool
 ) -> TaskGraph:
     """Estimate the task graph of a solver whose kernel tiles are distributed over threads in groups."""
-    # The solver multiplies each of `kernels` matrices of size n x n by n x `columns` right-hand sides in float64,
-    # `products` times. The right-hand sides are sent through the scheduler. If `resident` is true, the scheduler also
-    # keeps the tasks of the groups of tiles.
+    # Each of `kernels` matrices of size n x n is multiplied `products` times by right-hand sides of size n x `columns`
+    # in float64. The right-hand sides are sent through the scheduler. If `resident` is true, the scheduler also keeps
+    # one task for each group of tiles.
     groups, tasks = product_tasks(n, block, threads)
     kept = kernels * groups if resident else 0
     return _graph(kept + kernels * products * tasks, kept + tasks + _OTHERS, 8 * n * columns)
@@ -126,9 +126,9 @@ def tall_bytes(n: int, columns: int) -> int:
 
 def memory_peak(n: int, columns: int, kernels: int, apart: bool = False, itemsize: int | None = None) -> int:
     """Estimate the peak memory of the client process in bytes for kernels in memory, including n x `columns` blocks."""
-    # The float32 factor of a kernel usually overwrites the kernel. Regressions (`apart`) need a separate factor,
-    # because they factorize the kernel of held-out rows last. Computing and factorizing a kernel needs a temporary
-    # array of half the size of a float32 kernel.
+    # A float32 factor usually overwrites its kernel. Regressions (`apart`) finally factorize the kernel of held-out
+    # rows, so they need memory for a separate factor. To compute and factorize a kernel, a temporary array of half the
+    # size of a float32 kernel is needed.
     entries, factors = exact_bytes(n, kernels, itemsize)
     single = entries == 4 * kernels * n * n
     return entries + (4 * apart * n * n if single else factors) + 2 * n * n + tall_bytes(n, columns)
@@ -142,9 +142,9 @@ def copied_bytes(views: Mapping[str, Rows]) -> int:
 
 def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
     """Estimate the peak memory of the client process in bytes for kernels in tiles, including n x `columns` blocks."""
-    # The peak memory of a fit is the maximum over two stages. The estimate of bandwidths needs a sample of rows of the
-    # widest dense view, and their distances. The solver then needs `here` preconditioners and the columns from which
-    # one preconditioner is computed.
+    # The peak memory is the maximum over two stages. First, bandwidths are estimated from a sample of rows of the
+    # widest dense view, and from the distances between these rows. Then, the client process holds `here`
+    # preconditioners and the kernel columns from which one preconditioner is computed.
     sampled = min(n, SAMPLE)
     return max(tall_bytes(n, columns) + basis_bytes(n) * (here + (here > 0)), 4 * sampled * (3 * widest + sampled))
 
@@ -165,7 +165,7 @@ def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, 
 
 
 def resource_table(views: int, labels: int, rank: int) -> list[list[str]]:
-    """Compute the table of `dmo plan --resources`, with the resources of fits to 5 000 to 10 million samples."""
+    """Compute the table of `dmo plan --resources`, which plans fits with 5 000 to 10 million samples."""
     lines = [["samples", "engine", "this process", "workers", "one worker", "disk", "tasks", "at once", "scheduler"]]
     for n in (5_000, 20_000, 100_000, 1_000_000, 10_000_000):
         if n <= 20_000:
@@ -208,7 +208,7 @@ _LOOKED_AT = 1024  # Number of rows in which categories are counted.
 
 @dataclass(frozen=True)
 class Plan:
-    """Estimated resources of a fit, with sizes in bytes, or 0 for sizes without an estimate."""
+    """Estimated resources of a fit. Sizes are in bytes, and a size without an estimate is 0."""
 
     engine: str  # Engine of the fit.
     storage: str  # Location of the kernels, or the data structure that replaces kernels.
@@ -317,7 +317,7 @@ def _exact_plan(
         peak = memory_peak(n, columns, held, not spectral, 8 if engine.precision == "float64" else None)
         # At the end of the fit, the rows are copied after the kernels have been deleted.
         peak = max(peak, copied_bytes(views) + tall_bytes(n, columns))
-        # Embeddings need an additional fit on a part of the samples for their label sets.
+        # To learn label sets, an embedding is also fitted on a part of the samples.
         if spectral and getattr(estimator, "_decides", False):
             peak = max(peak, memory_peak(min(n - n // 4, HELD_OUT_ROWS), columns, held))
         return Plan("exact", storage, entries, factors, model, peak, reason)
@@ -402,7 +402,7 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
     """Estimate the fit of an estimator that has no parameter `approximation`."""
     source, width = next(iter(views.values())), _width(views)
     if isinstance(estimator, LabelPropagation):
-        edges = 2 * n * estimator._graph.n_neighbors  # The symmetric graph has about 2 k edges per sample.
+        edges = 2 * n * estimator._graph.n_neighbors  # A symmetric k-NN graph has about 2 k edges per sample.
         return Plan("graph", "memory", 12 * edges, 8 * n * labels * 4, n * (width + 8 * labels), 0)
     if isinstance(estimator, HomogeneityAnalysis):
         first = np.asarray(rows(source, slice(0, _LOOKED_AT)))
@@ -418,7 +418,7 @@ def _without_engine(estimator: Any, views: Mapping[str, Rows], n: int, labels: i
 
 def _feature_plan(estimator: Any, n: int, source: Rows) -> Plan | None:
     """Estimate a fit on n x p features with p x p matrices; return None if the costs depend on the labels."""
-    # The costs depend on the labels if neighbors are searched within classes, or if samples are reconstructed from
+    # The costs depend on the labels if neighbors are searched for within classes, or if samples are reconstructed from
     # other samples.
     entry = METHODS.get(getattr(estimator, "method", ""))
     if entry is not None and (

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WRONG, FAILED, DAMAGED, INTERRUPTED, TERMINATED = 2, 3, 4, 130, 143
-_LATER = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EAGAIN}  # disk and batch queue
+_LATER = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EAGAIN}  # e.g., full disk
 _GO_ON = "finished parts are kept; repeat the command to resume or restart it"
 
 
@@ -53,8 +53,8 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def terminable() -> Iterator[None]:
     """Raise `Terminated` on SIGTERM in a context, so that stores are closed and clusters are shut down."""
-    # Python drops exceptions that are raised inside some callbacks, for example of the import lock. Raise dropped
-    # interrupts again.
+    # Python ignores exceptions in some callbacks, such as callbacks of the import lock, and calls `sys.unraisablehook`
+    # instead. If an interrupt was ignored in this way, raise it again.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -118,7 +118,7 @@ def _lost(error: BaseException) -> bool:
     """Return whether an error means that the Dask scheduler or a worker cannot be reached."""
     if isinstance(error, CancelledError | TimeoutError):
         return True
-    # Some timeouts of `distributed` raise OSError.
+    # Some timeouts in `distributed` raise an OSError.
     if isinstance(error, OSError) and str(error).startswith("Timed out trying to connect to"):
         return True
     return type(error).__name__ in ("CommClosedError", "KilledWorker", "FutureCancelledError", "StreamClosedError")
@@ -318,7 +318,7 @@ class Session:
     """State of a running command, which prints notes and measures costs."""
 
     errors: Console  # Console that writes to standard error.
-    verbose: bool = False  # Whether details are printed.
+    verbose: bool = False  # Whether detailed notes are printed.
     quiet: bool = False  # Whether notes are suppressed.
     seconds: dict[str, float] = field(default_factory=dict)  # Duration of every stage so far.
     started: float = field(default_factory=time.perf_counter)  # Time at which the command started.
@@ -374,7 +374,7 @@ def _warn(run: Session, text: str) -> None:
 
 
 class _Notes(logging.Handler):
-    """Log handler that prints each distinct log record as a note, and only once if it is repeated."""
+    """Log handler that prints every distinct log record once, as a note."""
 
     def __init__(self, run: Session):
         super().__init__()
@@ -383,8 +383,8 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # Always print warnings, the address of the dashboard, and the choice of engine. Print other records only if
-            # details are requested.
+            # Always print warnings, the address of the dashboard, notes on searches, and the first message about the
+            # engine. Print other log records only if details are requested.
             told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)

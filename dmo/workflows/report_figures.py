@@ -310,7 +310,7 @@ def _edges(values: Mapping[str, Sequence[Any]], best: Mapping[str, Any]) -> list
     for key, tried in values.items():
         numbers = all(isinstance(value, (int, float)) for value in tried)
         if numbers and key in best and best[key] in (tried[0], tried[-1]):
-            # Do not recommend to try smaller or larger values, because such values may be invalid.
+            # Values beyond the smallest or largest candidate may be invalid, so do not recommend trying them.
             which = "smallest" if best[key] == tried[0] else "largest"
             said.append(f"The best {key}, {shown(best[key])}, is the {which} tried.")
     return said

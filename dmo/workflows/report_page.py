@@ -30,7 +30,7 @@ from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
-"""Number of bootstrap resamples, and maximum number of sample counts that are in memory at the same time."""
+"""Number of bootstrap resamples, and maximum number of sample counts in memory at the same time."""
 Measures = Callable[[np.ndarray], np.ndarray]
 """Function that computes metrics from the number of times that each sample occurs in each bootstrap resample."""
 
@@ -40,9 +40,9 @@ def paired_differences(first: Measures, second: Measures, n: int) -> np.ndarray:
 
     Each row of the result contains the difference of a metric, its lower bound and its upper bound.
     """
-    # The bootstrap is paired: each resample contains the same samples for both models, so that differences in the
-    # difficulty of samples cancel. The intervals are percentile intervals (Efron and Tibshirani 1993, "An introduction
-    # to the bootstrap", chapter 13).
+    # The bootstrap is paired: each resample contains the same samples for both models, so differences in sample
+    # difficulty cancel. The intervals are percentile intervals (Efron and Tibshirani 1993, "An introduction to the
+    # bootstrap", chapter 13).
 
     def difference(index: np.ndarray, axis: int = -1) -> np.ndarray:
         index = np.atleast_2d(index)
@@ -113,7 +113,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         count = np.maximum(taken @ known, 1)
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
-        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # The targets of a resample can be constant.
+        r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # All targets in a resample may be equal.
         absolute = taken @ np.abs(errors) / count
         return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
 
@@ -244,7 +244,7 @@ def _differences(
 
 
 def _parameters(judged: Sequence[EvaluatedModel]) -> list[Table]:
-    """Create a table of the parameters of every model, but none for saved results, which have no parameters."""
+    """Create a table of the parameters of every model. Saved results are omitted, because they have no parameters."""
     found = []
     for each in judged:
         if hasattr(each.applied.model, "get_params"):

@@ -82,7 +82,7 @@ def open_applied(
     store = None if is_rows(features) else stores.open_features(features)
     if store is not None and reading:
         raise UserError(f"{features} is a feature store, but table options apply only to data files; leave them out")
-    # Load the model only after the checks above, because `dmo.load` imports estimators.
+    # `dmo.load` imports estimators, so call it only after the quick checks above.
     fitted, contents = read_with_contents(model, dmo.load)
     check_use(fitted, model, transforms)
     if store is None:
@@ -92,7 +92,7 @@ def open_applied(
     chosen = chosen_split(store, split, default)
     views, _, _ = store.select(chosen, with_labels=False)
     used = {name: views[own] for name, own in known.items()}
-    index = next(iter(views.values())).index  # Indices of many samples are stored as bits.
+    index = next(iter(views.values())).index  # A large set of indices is stored as a bit mask.
     columns = class_columns(fitted, store, model)
     return AppliedModel(fitted, contents, store, used, index, chosen, columns)
 
@@ -100,7 +100,7 @@ def open_applied(
 def open_trial(
     model: str, features: str | None, top: int | None, most: int, note: Callable[[str], None] = lambda _: None
 ) -> Trial:
-    """Load a model for an interactive trial, and open the samples in which neighbors are searched."""
+    """Load a model for an interactive trial, and open the samples among which neighbors are searched for."""
     (fitted, extractor), _ = read_with_contents(
         model, lambda path: (dmo.load(path), Extractor.load(path) if made_from_images(path) else None)
     )
@@ -164,7 +164,7 @@ def open_rows(
         ids=ids,
         sources={view: source for part in parts.values() for view, source in part.sources.items()},
     )
-    if labeled:  # A model that is fitted on these samples is saved with this information.
+    if labeled:  # Column names and schemas are saved with models fitted on these samples.
         known = {view: schema.features for view, schema in reader.columns.items()}
         known |= {view: vocabulary.words for view, vocabulary in reader.texts.items()}
         schemas = {view: schema.to_dict() for view, schema in reader.columns.items()}
@@ -380,7 +380,7 @@ def _in_columns(path: str, fitted: Any, samples: Samples, joined: Samples, by_co
             log.warning("%s: ignoring labels that the model did not learn: %s", path, shown)
         names = [*known, *(extra if joined.classes else [])]
         unknown = np.flatnonzero(np.isnan(Y.sum(axis=1)))
-        if lost:  # Append an empty column for labels without samples
+        if lost:  # Labels that are missing from the data become columns of zeros.
             Y = scipy.sparse.csr_array(Y)
             Y = scipy.sparse.csr_array((Y.data, Y.indices, Y.indptr), (Y.shape[0], Y.shape[1] + 1))
         Y = Y[:, [place.get(name, len(place)) for name in names]]

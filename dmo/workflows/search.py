@@ -20,10 +20,10 @@ from dmo.workflows.program import Session
 
 
 class Places:
-    """Index of samples in an embedding, which is searched by the cosine similarity of centered rows."""
+    """Index of embedded samples that finds the nearest neighbors by cosine similarity of centered rows."""
 
-    # A query first computes the similarities to all rows in float32, with an error far below 1e-4. For
-    # rows within 1e-4 of the best similarities, the similarity is computed again in float64.
+    # First, the similarities of a query to all rows are computed in float32, with an error far below 1e-4. Rows whose
+    # similarity is within 1e-4 of the best ones are then compared in float64.
 
     def __init__(self, Z: np.ndarray):
         self.rows, self.origin = Z, Z.mean(axis=0, dtype=np.float64)
@@ -50,8 +50,8 @@ class Places:
 
 def answering(scores: np.ndarray, labels: Sequence[int]) -> np.ndarray:
     """Compute how well samples match several labels, as the mean of the standardized scores of these labels."""
-    # If scores are linear in the embedding, this mean is an inner product with a single direction of the embedding, a
-    # weighted sum of the directions of the labels.
+    # If the scores are linear in the embedding, the mean of the standardized scores is an inner product with one
+    # direction of the embedding: a weighted sum of the directions for the labels.
     asked = np.asarray(scores, dtype=np.float64)[:, list(labels)]
     spread = asked.std(axis=0)
     return ((asked - asked.mean(axis=0)) / np.where(spread > 0, spread, 1.0)).mean(axis=1)
@@ -118,7 +118,7 @@ Compute = Callable[[Mapping[str, Any]], np.ndarray]
 
 
 def space(applied: AppliedModel) -> tuple[str, Compute]:
-    """Return the name and the function of the space to search: the embedding, or label scores without an embedding."""
+    """Return the name of the space to search, an embedding or label scores, and the function that computes its rows."""
     if hasattr(applied.model, "transform"):
         return "embedding", applied.model.transform
     return "scores", applied.scores

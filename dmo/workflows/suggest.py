@@ -56,7 +56,7 @@ _TASK = "annotation_id"
 _NO_LABELS = frozenset(["textarea", "rating", "number", "datetime", "relation"])
 """Types of Label Studio results that do not contain labels."""
 _SUGGESTED = "suggested"
-"""Name of the column in which `dmo suggest` repeats its labels, by which unchanged suggestions are recognized."""
+"""Name of the column with a copy of the suggested labels, by which `dmo update` recognizes unchanged suggestions."""
 _OURS = (_SUGGESTED, "doubts")
 """Names of columns that `dmo suggest` writes and that do not contain answers."""
 _ANSWERS = "answers"
@@ -90,7 +90,7 @@ def suggestions(
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
     # samples selected before. Samples with answers are treated as labeled and are not selected again.
     from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
-    from dmo.inputs import Data  # Import lazily, because importing scikit-learn takes 2 s.
+    from dmo.inputs import Data
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
@@ -177,7 +177,7 @@ def as_csv(found: Sequence[dict[str, Any]], prefix: str) -> str:
     # Labels that contain a separator are written as {"choices": labels}.
     #
     # Cells that a spreadsheet would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`. Paths must
-    # remain valid and are therefore prefixed by "./" instead.
+    # remain valid and are therefore prefixed with "./" instead.
     lines = [["filepath", "sample", "why", "value", "labels", "doubts", "suggested"]]
     for entry in found:
         path = prefix + entry["sample"]
@@ -381,7 +381,7 @@ def _parameters(model: str) -> dict[str, Any]:
 
 
 def names_of(applied: AppliedModel) -> list[str]:
-    """Return the label names of the model, or those of the store if the labels of the model have no names."""
+    """Return the label names of the model, or the label names of the store if the model has none."""
     if learned_values(applied.model):
         cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
         raise UserError(f"the model learned real targets, and answers are labels; {cure}")
@@ -400,7 +400,7 @@ def labeled_rows(Y: np.ndarray) -> np.ndarray:
 
 
 def with_answers(Y: np.ndarray, answers: Mapping[int, Sequence[str]], names: Sequence[str]) -> np.ndarray:
-    """Return a copy of the label matrix in which the rows with answers are replaced by the answers."""
+    """Return a copy of the label matrix in which the rows with answers are replaced with the answers."""
     out, column = Y.copy(), {name: label for label, name in enumerate(names)}
     for row, labels in answers.items():
         out[row] = 0
@@ -424,11 +424,11 @@ def update(
     # The argument `new` is a table or a folder of new samples. New samples with answers are added to a copy of the
     # feature store. A new fit uses the training samples of the old model and all samples with current or earlier
     # answers, which replace the labels. The training samples of the old model are the samples of its split with known
-    # labels. If the model was saved without its split, they are selected by `labeled_rows`. The new model is saved with
-    # all answers.
+    # labels. If the model was saved without its split, `labeled_rows` selects these samples. The new model is saved
+    # with all answers.
     from sklearn.base import clone  # Import lazily, because `dmo update --help` needs no estimators.
 
-    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import estimators lazily.
+    from dmo.workflows.fitting import Training, save, set_hierarchy_by_column  # Import slow estimators lazily.
 
     known_labels(applied, features)
     source, earlier = applied, applied.model._sample_keys
@@ -448,9 +448,9 @@ def update(
     names = [*names, *added]
     Y = np.hstack([np.asarray(applied.Y), np.zeros((applied.n, len(added)), np.asarray(applied.Y).dtype)])
     part = chosen_split(applied.store, parameters.get("split") if split is None else split, "train")
-    # `dmo fit` uses all samples of its split, so that samples without labels are negative samples of all labels.
+    # `dmo fit` uses all samples of its split, so a sample without labels is a negative sample for every label.
     whole = split is not None or parameters.get(_WHOLE, "split" in parameters)
-    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # The new samples are the last rows.
+    recorded = np.append(recorded, np.zeros(applied.n - source.n, bool))  # New samples are the last rows of the store.
     there = ~np.isnan(Y).all(axis=1)
     own = there if whole else labeled_rows(Y)
     if part is not None:
@@ -470,7 +470,7 @@ def update(
     else:
         rows = np.union1d(np.flatnonzero(own), np.fromiter(learned | by_row, int))
         fitted = clone(applied.model)
-        # In a label matrix, the hierarchy must refer to columns.
+        # The model is refitted on a label matrix, so its hierarchy must refer to columns instead of label names.
         if applied.model.multilabel_ and applied.model.classes_.dtype.kind == "U":
             set_hierarchy_by_column(fitted, names)
         fitted.fit(applied.some(rows), _targets(applied.model, Y[rows], added))
@@ -479,7 +479,7 @@ def update(
     training = Training(applied.store, applied.some(rows), Y[rows], part)
     taught = rows if earlier is not None else np.union1d(rows, [*np.flatnonzero(own), *learned]).astype(int)
     places = [(applied, taught)]
-    if new is not None:  # Keys can depend on the store, so that keys of the original store are saved as well.
+    if new is not None:  # Keys can depend on the store, so save the keys of the original store, too.
         places.append((source, taught[taught < source.n]))
     found_keys = (sample_keys(one.store, one.some(some)) for one, some in places)
     keys = joined_keys(earlier if goes_on else None, *found_keys)
@@ -491,7 +491,7 @@ def update(
 
 def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Callable[[Any], dict[str, Any]] | None:
     """Return a function that evaluates a model on test samples without the rows `seen`, or None if none remain."""
-    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import estimators lazily.
+    from dmo.workflows.evaluation import accuracy, chosen_figures, decided_rows  # Import slow estimators lazily.
 
     part = np.asarray(applied.store.split if applied.store.split is not None else np.full(applied.n, ""))
     rows = np.setdiff1d(np.flatnonzero((part == "test") & ~np.isnan(Y).all(axis=1)), list(seen))
@@ -502,7 +502,7 @@ def _judge(applied: AppliedModel, Y: np.ndarray, seen: Collection[int]) -> Calla
     def measured(model: Any) -> dict[str, Any]:
         decided = blocks_of(some, lambda where: decided_rows(model, some.some(where)), "score samples")
         scores, sets = rows_on_disk(some.n, decided)
-        if scores.shape[1] != Y.shape[1]:  # The new model lacks a class that no longer occurs.
+        if scores.shape[1] != Y.shape[1]:  # A class that no longer occurs is missing from the new model.
             return {}
         found = {"samples": len(rows), "lrap": ranking_scores(Y[rows], scores).lrap} | chosen_figures(Y[rows], sets)
         return found | accuracy(applied.store, sets, found)

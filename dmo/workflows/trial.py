@@ -45,7 +45,7 @@ IDS = ("id", "document", *NAMES)
 """Possible names of columns with sample ids, in lower case."""
 _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
 """Memory limit for reading files in bytes, number of copies of the rows that are added to this limit, and maximum
-number of columns that the model does not use. PyArrow alone reserves 1 GiB of addresses."""
+number of columns that the model does not use. PyArrow alone reserves 1 GiB of address space."""
 _SMALL = 1 << 16
 """Maximum size in bytes of text files that are read in the main process, which is ten times faster for small files."""
 NEIGHBORS, SHOWN, SIDE = 6, 12, 160
@@ -81,7 +81,7 @@ class Trial:
     extractor: Extractor | None  # Extractor of image features, or None for models that were not fitted on images.
     columns: Mapping[str, Schema]  # Table columns of each view whose column names are known.
     texts: Mapping[str, TextVocabulary]  # Vocabularies of views of documents.
-    known: AppliedModel | None  # Samples in which neighbors are searched.
+    known: AppliedModel | None  # Samples among which neighbors are searched for, or None.
     most: int  # Maximum number of rows in a file.
     id: str | None = None  # Name of the column with sample ids in the training data.
     options: TableOptions = field(default_factory=TableOptions)  # Options for reading tables.
@@ -94,7 +94,7 @@ class Trial:
 
     @cached_property
     def places(self) -> Places:
-        """Index of the embedding of the known samples, in which neighbors are searched."""
+        """Index for the nearest neighbors of a sample among the known samples in the embedding."""
         assert self.known is not None
         return Places(rows_of(self.known, space(self.known)[1], "place samples"))
 
@@ -174,7 +174,7 @@ class Trial:
         answers = []
         for i, name in enumerate(ids):
             labels: list[dict[str, Any]]
-            if given is None:  # Round to the same digits as `dmo annotate --csv`.
+            if given is None:  # Round values as `dmo annotate --csv` does.
                 labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
             else:
                 order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
@@ -362,8 +362,8 @@ def readers() -> Any:
     from multiprocessing.forkserver import ensure_running
 
     context = get_context("forkserver")
-    # The fork server imports pandas and scikit-learn (by `dmo.inputs`). If each reader imported
-    # these packages, it would take seconds and part of the memory limit.
+    # The fork server imports pandas and, through `dmo.inputs`, scikit-learn. Otherwise, each process that reads files
+    # would import these packages, which takes seconds and a part of its memory limit.
     context.set_forkserver_preload([__name__, "dmo.inputs"])
     ensure_running()
     return context
@@ -383,7 +383,7 @@ def _read_within(answer: Connection, reader: Trial, uploads: Sequence[Upload], m
         found = UserError(
             f"reading the files needs more than {memory >> 20} MiB of memory; send fewer rows, or use dmo annotate"
         )
-    except Exception as error:  # Send the error to the main process, which raises it.
+    except Exception as error:  # The main process raises the error that it receives.
         found = error
     answer.send(found)
 
@@ -434,8 +434,8 @@ def row_reader(
 
 def corrections_csv(samples: Sequence[tuple[str, Sequence[str]]]) -> str:
     r"""Format samples and their corrected labels as a CSV table, which `dmo update` can read."""
-    # `dmo extract --labels` and `dmo ingest files --labels` also read this format. Cells that a spreadsheet would
-    # evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`.
+    # The table is also valid input for `dmo extract --labels` and `dmo ingest files --labels`. Cells that a spreadsheet
+    # would evaluate as a formula are escaped as in `dmo.workflows.tables.csv_rows`.
     lines = [["sample", "labels"]]
     for name, labels in samples:
         for label in labels:

@@ -122,7 +122,7 @@ def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
 @pytest.mark.parametrize(
     ("group", "file", "value", "expected"),
     [
-        # A parent group sets the limit (cgroup version 2).
+        # In cgroup version 2, a parent group can set the limit.
         ("0::/user/job\n", "sys/fs/cgroup/user/memory.max", "1000000", 1_000_000),
         ("0::/\n", "sys/fs/cgroup/memory.max", "2000000", 2_000_000),
         ("4:memory:/slurm/step\n", "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "3000000", 3_000_000),
@@ -465,7 +465,7 @@ def test_connect_rejects_workers_without_matching_dmo(environment: str, said: st
         address = cluster.scheduler_address
         with pytest.raises(UserError, match=f"workers at {address} {said}"), connect(address, workers=1):
             pass
-        # Connect with a client of the caller.
+        # A client that was created by the caller must raise the same error.
         with pytest.raises(UserError, match=f"workers at {address} {said}"), Client(cluster):
             current_client()
 
@@ -652,8 +652,7 @@ def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> Non
     misspelt = {**manifest, "spec": {**manifest["spec"], "clustre": {}}}
     assert list(checker.iter_errors(misspelt))
     assert _containers_drop_root(manifest)
-    # The operator deletes the workers after the pod has succeeded or failed, but a restarted pod reaches neither
-    # state.
+    # The operator deletes the workers only after the pod has succeeded or failed, so the pod must not be restarted.
     assert manifest["spec"]["job"]["spec"]["restartPolicy"] == "Never"
     from dask_kubernetes.operator.controller.controller import build_job_pod_spec
 
@@ -687,7 +686,7 @@ def test_the_image_runs_as_a_user_and_takes_the_pinned_versions() -> None:
     assert users
     assert users[-1] not in ("root", "0")
     assert any("--constraint constraints.txt" in line for line in lines)
-    # The dependencies form a separate layer, which is built before the source of dmo is copied. A digest pins the base
+    # The dependencies form a separate layer that is built before the source of dmo is copied. A digest fixes the base
     # image.
     needed = next(at for at, line in enumerate(lines) if "--constraint constraints.txt" in line)
     assert needed < lines.index("COPY dmo dmo")
@@ -814,7 +813,7 @@ def test_the_plan_of_a_pass_counts_its_tasks() -> None:
             tasks, parts = tasks + made, parts - now
         found = pass_graph(n, 100, 5)
         assert found.tasks == tasks
-        assert tasks <= found.held <= tasks + 6  # the scheduler keeps inputs of the running sum
+        assert tasks <= found.held <= tasks + 6  # the scheduler keeps the inputs of the running sum
     assert pass_graph(10**7, 100, 5).scheduler_bytes < 1 << 30
 
 

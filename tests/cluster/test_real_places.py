@@ -94,9 +94,8 @@ def stop(pid: int) -> None:
 
 def call(*command: Any, code: int = 0, patience: float = PATIENCE, **environment: str) -> str:
     """Run a program, and return its standard output and standard error."""
-    # Some workers do not inherit this variable. Remove the variable, because different OpenBLAS kernels sum in
-    # different
-    # orders.
+    # Different OpenBLAS kernels sum in different orders. Remove OPENBLAS_CORETYPE, because some workers do not inherit
+    # it.
     own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     done = subprocess.run(
         [str(part) for part in command],
@@ -140,7 +139,7 @@ def slurm() -> Iterator[dict[str, str]]:
     needs("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid():
         pytest.skip("slurmd can start jobs only as root")
-    # Use a folder in /tmp, because every user must be able to access the socket of munged.
+    # Every user must be able to access the socket of munged, so use a folder in /tmp.
     folder = Path(tempfile.mkdtemp(prefix="dmo-slurm-"))
     folder.chmod(0o755)
     (folder / "state").mkdir()
@@ -298,7 +297,7 @@ def test_work_three_times_as_long_as_a_workers_life_ends_well(slurm: dict[str, s
     )
 
 
-@pytest.mark.clusters  # requeued jobs wait for two minutes
+@pytest.mark.clusters  # SLURM delays requeued jobs by two minutes
 def test_a_terminated_driver_is_requeued_and_resumes(
     slurm: dict[str, str], features: Path, tmp_path: Path, table: Table
 ) -> None:

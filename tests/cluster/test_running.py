@@ -129,7 +129,7 @@ def test_a_terminated_program_says_so_and_ends_with_143(tmp_path: Path) -> None:
     script.write_text(
         "import sys, time\n"
         "from dmo.workflows.program import ending\n"
-        # Sleep in short steps, because a signal is handled only when the main thread runs.
+        # A signal is handled only when the main thread runs, so sleep in short steps.
         "def work():\n    print('ready', flush=True)\n    for _ in range(3000):\n        time.sleep(0.1)\n"
         "sys.exit(ending('waits', work))\n",
         encoding="utf-8",
@@ -241,7 +241,7 @@ def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.M
     assert len(kept) == 2
     with checkpoints(str(tmp_path), 0):  # other checkpoints are deleted at the end
         collect(1 - Y)  # different labels require a separate checkpoint
-        # A different order of columns also requires a separate checkpoint.
+        # A different order of the columns requires a separate checkpoint, too.
         assert list(collect(order="ba")[0].widths) == ["b", "a", LABELS]
         assert sorted(tmp_path.iterdir()) == kept
         calls.clear()

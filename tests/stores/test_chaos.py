@@ -190,7 +190,7 @@ def test_a_worker_killed_changes_nothing(
         expected = fit(samples, engine(tmp_path / "calm")).decision_function(views)
         with killing(place.client, stage, steps):
             found = fit(samples, engine(tmp_path / "killed")).decision_function(views)
-    # After a worker is lost, fewer threads split the sums differently.
+    # After the loss of a worker, sums are split among fewer threads, so they differ by floating-point errors.
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
     for calm in sorted((tmp_path / "calm").glob("*.zarr")):
         assert digest(calm) == digest(tmp_path / "killed" / calm.name)
@@ -497,7 +497,7 @@ def test_a_driver_killed_at_random_moments_leaves_the_same_bits(tmp_path: Path, 
     assert total > 60
     assert (first, last) == (0, 0), done.stderr
     assert set(codes) <= {-signal.SIGKILL, 0}, done.stderr
-    assert codes.count(-signal.SIGKILL) > 1  # late runs may finish before the kill
+    assert codes.count(-signal.SIGKILL) > 1  # a run that starts late may finish before it is killed
     names = sorted(path.name for path in calm.iterdir())
     assert sorted(path.name for path in killed.iterdir()) == names
     for name in names:

@@ -51,7 +51,7 @@ def test_a_writer_goes_on_with_the_blocks_that_are_missing(tmp_path):
     path = tmp_path / "set.zarr"
     made(path, "zstd", skip=[("dense", 2), ("sparse", 0)])
     (path / "dense" / "c.1.0").write_bytes(b"torn")
-    # The configured codec is the default for views without a codec.
+    # Views without a codec use the configured codec.
     with dask.config.set({"dmo.stores.codec": "zstd"}):
         writer = made(path, None, skip=[("dense", i) for i in range(4)] + [("sparse", 0)])
     assert writer.missing() == [("dense", 1), ("dense", 2), ("sparse", 0)]

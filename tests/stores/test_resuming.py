@@ -212,7 +212,7 @@ PASSES: dict[str, Job] = {
     "HSIC, weighted rows": passes(TraceEmbedding("hsic-1", approximation="exact")),
     "PCA, kernel": passes(TraceEmbedding("pca", kernel="rbf", approximation=LOW)),
 }
-JOBS: dict[str, tuple[Job, float]] = {  # pairs of a job and the fraction of its steps before the kill
+JOBS: dict[str, tuple[Job, float]] = {  # a job, and the fraction of its steps before it is killed
     "solve": (one_solve, 0.5),
     "eigenvectors": (eigenvectors, 0.7),
     "alternating directions": (alternating, 0.6),
@@ -309,7 +309,7 @@ def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monk
 
     def dies(*arguments: Any) -> Any:
         begun.append(len(arguments[2]))
-        if dying and len(begun) == 4:  # interrupt at the fourth segment
+        if dying and len(begun) == 4:
             raise KeyboardInterrupt
         return tree(*arguments)
 
@@ -660,7 +660,7 @@ def test_dmo_tune_resumes_where_it_was_killed(tmp_path: Path) -> None:
     writer.finish()
     expected, total = tune(str(tmp_path), None)
     killed(tune, str(tmp_path), 9)  # both scores of a fit are saved together
-    # Four candidates and the default value have 15 scores on three folds.
+    # Four candidates and the default value are evaluated on three folds, which yields 15 scores.
     found, left = tune(str(tmp_path), None)
     assert (total, left) == (15, 7)
     assert (found["table"], found["best"]) == (expected["table"], expected["best"])

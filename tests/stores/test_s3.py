@@ -69,7 +69,7 @@ def test_a_lock_that_another_process_creates_after_the_look_is_kept(bucket: str,
 
 def test_a_lock_whose_creation_was_carried_out_but_not_answered_is_ours(service: Service, bucket: str) -> None:
     folder = Folder(f"{bucket}/lost.zarr")
-    with service.trouble(window=range(1, 2), lost=1.0):  # the first request checks for an existing lock
+    with service.trouble(window=range(1, 2), lost=1.0):  # the first request checks whether the lock exists
         assert folder.put_new(LOCK, b"ours")
     assert service.faults == 1
     assert folder.get(LOCK) == b"ours"
@@ -139,7 +139,7 @@ def test_features_and_models_keep_their_values(bucket: str) -> None:
 def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Path) -> None:
     array = zarr.create_array(str(tmp_path), shape=ROWS.shape, dtype=ROWS.dtype, chunks=(20, 4), overwrite=True)
     array[:] = ROWS
-    assert array.compressors  # dmo checks the sizes of compressed chunks before zarr decodes them
+    assert array.compressors  # dmo checks the sizes of compressed chunks before zarr decodes the chunks
     bomb = numcodecs.Zstd().encode(bytes(1 << 20))
     fsspec.filesystem("s3").pipe(
         {
@@ -149,7 +149,7 @@ def test_arrays_of_other_programs_are_read_behind_urls(bucket: str, tmp_path: Pa
         }
         | {"dmo-test/other.zarr/c/1/0": bomb}
     )
-    # Use a new process, because zarr closes connections only at exit, which causes warnings.
+    # zarr closes connections only at exit and then prints warnings, so use a new process.
     read = f"from dmo.formats.arrays import open_zarr as o; a = o('{bucket}/other.zarr'); print(a[:20].sum()); a[:]"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)
     assert float(done.stdout) == pytest.approx(ROWS[:20].sum(), rel=1e-5)

@@ -331,7 +331,7 @@ def test_a_damaged_root_is_not_called_another_things_root(tmp_path: Path) -> Non
 
 
 VALUES: list[Any] = [MISSING, None, True, -1, 2.5, 1e300, "x", [], [1], {}, {"a": 1}]
-ODDEST = (0, 1, 5, 6, 10)  # positions of the VALUES that are tested with similar models
+ODDEST = (0, 1, 5, 6, 10)  # indices of the VALUES that are also tested with similar models
 
 
 def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

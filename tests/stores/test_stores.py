@@ -52,7 +52,7 @@ RNG = np.random.default_rng(5)
 GIST = RNG.standard_normal((N, 6)).astype(np.float32)
 COUNTS = RNG.integers(0, 9, (N, 3), dtype=np.uint8)
 TAGS = sp.random_array((N, 50), density=0.1, format="csr", dtype=np.float64, rng=RNG)
-TAGS = sp.csr_array(sp.diags_array(np.repeat([1.0, 0.0, 1.0], [8, 8, 21])) @ TAGS)  # block 1 has no entries
+TAGS = sp.csr_array(sp.diags_array(np.repeat([1.0, 0.0, 1.0], [8, 8, 21])) @ TAGS)  # block 1 has no nonzero entries
 DATA = {"gist": GIST, "counts": COUNTS, "tags": TAGS}
 VIEWS = {
     "gist": ViewSpec(6),
@@ -117,7 +117,7 @@ def dense(block):
     return block.toarray() if sp.issparse(block) else block
 
 
-# Values that are written and read
+# Tests of values that are written and read
 
 
 def test_every_slice_of_every_view_is_what_was_written(store):
@@ -408,7 +408,7 @@ def test_fsspec_urls_hold_every_kind_of_store():
         open_features(f"{root}/nothing")
 
 
-# Killed, repeated and concurrent writers
+# Tests of killed, repeated and concurrent writers
 
 KILL_AT = (7, 8, 31)
 WORK = """
@@ -449,7 +449,7 @@ def crowd(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crowd")
     killed = {count: begin(folder / f"killed-{count}", **SAME) for count in KILL_AT}
     for writer in killed.values():
-        writer.write("gist", 3, np.zeros((8, 6)))  # overwritten later with other values
+        writer.write("gist", 3, np.zeros((8, 6)))  # these values are overwritten later
     shared = begin(folder / "crowd", **SAME)
     (folder / "work.pickle").write_bytes(pickle.dumps((DATA, killed, shared)))
     command = [sys.executable, "-c", textwrap.dedent(WORK), str(Path(__file__).parents[2]), str(folder / "work.pickle")]
@@ -567,7 +567,7 @@ def test_fingerprints_change_with_values_without_reading_them(store, tmp_path):
             changed.write(name, block, -values if (name, block) == ("gist", 4) else values)
     changed.finish()
     other = open_features(tmp_path / "changed")
-    shutil.rmtree(tmp_path / "changed" / "gist")  # delete all files of the view
+    shutil.rmtree(tmp_path / "changed" / "gist")
     assert fingerprint(other.views["gist"]) != fingerprint(found.views["gist"])
     first = fingerprint(Subset(found.views["gist"], np.arange(7)))
     assert first != fingerprint(Subset(found.views["gist"], np.arange(1, 8)))
@@ -613,7 +613,7 @@ def test_a_complete_store_is_not_written_again(store):
     assert files(store) == before
 
 
-# Errors of readers
+# Tests of errors that readers raise
 
 
 def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store, kernel):
@@ -732,7 +732,7 @@ def test_verify_and_describe_work_on_unfinished_stores(tmp_path):
     assert "block 0 of view 'gist' fails its checksum" in problems[1]
 
 
-# Errors of writers
+# Tests of errors that writers raise
 
 
 @pytest.mark.parametrize(
@@ -814,7 +814,7 @@ def test_large_finite_values_are_not_mistaken_for_infinite_ones(tmp_path):
     assert writer.missing() == []
 
 
-# Models
+# Tests of models
 
 MODEL = {
     "scalar": np.array(2.5),

@@ -38,8 +38,9 @@ class File:
 class ViewCard:
     """Description of a view of a data set: its files and its expected dimension, data type and sum of all values."""
 
-    # If the rows are not in the order of the samples, `order` names an array with the row index of each sample. `match`
-    # names the labels of the rows. The rows of a split are then permuted to match the labels of the data set.
+    # `order` and `match` are for views whose rows are not in the order of the samples. `order` names an array with the
+    # row index of each sample. `match` names an array with the labels of the rows, and the rows of each split are
+    # permuted until these labels are equal to the labels of the data set.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     name: str
@@ -58,8 +59,8 @@ class ViewCard:
 class LabelCard:
     """Description of the labels of a data set: their number, their sum in each split, and their location."""
 
-    # The labels are in `files` or in columns of ARFF files; for example, `columns` is -2 for the last two columns.
-    # `names` is an array or text file with the label names, or a pattern such as "category {}" that is numbered from 1.
+    # The labels are in `files`, or in `columns` of ARFF files: -2 stands for the last two columns. `names` is an array
+    # or text file with the label names, or a pattern such as "category {}" that is numbered from 1.
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
     number: int
