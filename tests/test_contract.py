@@ -709,9 +709,9 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
 
 def test_an_argument_that_a_method_lacks_is_told_with_the_one_that_may_be_meant() -> None:
     case = Case("JEC", "memory")
-    with pytest.raises(UserError, match=r"^JEC: fit takes no sample_weight; it takes X, y$"):
+    with pytest.raises(UserError, match=r"^JEC: fit does not support sample_weight; its parameters are X, y$"):
         case.fit(sample_weight=data()["weights"])
-    with pytest.raises(UserError, match=r"^JEC: predict takes no top_k; did you mean top[?]$"):
+    with pytest.raises(UserError, match=r"^JEC: predict does not support top_k; did you mean top[?]$"):
         case.plain.predict(case.later, top_k=2)
     assert case.plain.predict(case.shape(case.later), top=2).sum() == 2 * NEW
 

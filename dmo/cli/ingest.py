@@ -159,7 +159,7 @@ def _files(
 def _pair(option: str, entry: str) -> tuple[str, str]:
     name, equals, value = entry.partition("=")
     if not (name and equals and value):
-        raise UserError(f"{option} {entry}: expected NAME=VALUE")
+        raise UserError(f"{option} {entry}: expected NAME={'TYPE' if option == '--dtype' else 'FILE'}")
     return name, value
 
 

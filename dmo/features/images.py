@@ -406,10 +406,12 @@ def list_images(
         entries = _once_each((_of_csv if path.suffix.lower() == ".csv" else _of_json)(existing(path)))
     listed = [name for name in found if name in entries]
     if not listed:
-        raise UserError(f"{labels} names no image in {folder}; write paths relative to it in the first column")
+        raise UserError(
+            f"{labels} does not list any image of {folder}; write paths relative to this folder in the first column"
+        )
     Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed], separator)
     if not names:
-        raise UserError(f"{labels} contains no label of an image in {folder}; add labels")
+        raise UserError(f"{labels} does not contain labels of images in {folder}; add labels")
     known = set(found)
     return replace(
         plain,

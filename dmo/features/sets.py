@@ -186,7 +186,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in self.views:
             if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
-                raise UserError(f"no descriptor {name!r}; known: {', '.join([*SETS, *DESCRIPTORS])}")
+                raise UserError(f"descriptor {name!r} is unknown; known: {', '.join([*SETS, *DESCRIPTORS])}")
         if not self.views or len(set(self.views)) < len(self.views):
             raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
         if self.version != VERSION:

@@ -57,7 +57,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         )
     if dtype.hasobject:
         raise DataError(
-            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; save it with a numeric dtype"
+            f"{where}: contains Python objects at byte {stream.tell()}, expected numbers; save it with a numeric dtype"
         )
     first, needed = stream.tell(), math.prod(shape) * dtype.itemsize
     if first + needed > size:
@@ -161,30 +161,36 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError(f"{path}: HDF5 files need h5py; pip install dmo-learn[matlab]") from error
+        raise ImportError(
+            f"{path}: HDF5 files need h5py, which is not installed; run: pip install dmo-learn[matlab]"
+        ) from error
     try:
         with h5py.File(path, "r") as file:
             yield file
     except UserError:
         raise
     except (*_DAMAGED, KeyError) as error:
-        raise DataError(f"{path}: cannot be read as HDF5 ({first_line(error)}); truncated or damaged") from None
+        raise DataError(
+            f"{path}: cannot be read as HDF5 ({first_line(error)}); the file is truncated or damaged"
+        ) from None
 
 
 def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
     """Open a dataset of an HDF5 file by name, or its only two-dimensional dataset if `name` is None."""
-    import h5py
-
     path, found = existing(path), dict[str, tuple[int, ...]]()
     with opened_hdf5(path) as file:
+        import h5py
+
         file.visititems(lambda key, node: found.update({key: node.shape} if isinstance(node, h5py.Dataset) else {}))
     matrices = [key for key, shape in found.items() if len(shape) == 2]
     if name is None and len(matrices) == 1:
         name = matrices[0]
     if name is None:
-        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+        raise DataError(
+            f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
+        )
     if name not in found:  # also reject links, which may lead to other files and are not listed
-        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
+        raise DataError(f"{path}: the array {name!r} is missing, expected one of {', '.join(found) or 'none'}")
     return HdfRows(path, name)
 
 
@@ -591,7 +597,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
             raise DataError(f"{path}: a group with the arrays {listed}, expected one; write {path}::NAME")
         name, found = next(iter(arrays.items()))
     if not isinstance(found, zarr.Array):
-        raise DataError(f"{path}: no array {name!r}, expected one of {listed}")
+        raise DataError(f"{path}: the array {name!r} is missing, expected one of {listed}")
     return _rows_of(found, f"{path}::{name}")
 
 

@@ -215,7 +215,7 @@ def _header(
     below = [value for row in body for field in row if (value := _number(field, mark)) is not None]
     fractions = sum(value != int(value) for value in below if np.isfinite(value))
     if whole and ((len(first) > 2 and len(steps) == 1 and min(steps) > 0) or 2 * fractions > len(below)):
-        raise DataError(f"{either}: it holds only integers; {cure}")
+        raise DataError(f"{either}: it contains only integers; {cure}")
     notes.append(f"{where}: the first line holds numbers, so it is read as a sample; columns are numbered")
     return None
 

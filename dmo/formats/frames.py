@@ -335,7 +335,9 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
             f"{where}: column {name!r} lists values that are not numbers; leave it out, or pass it as labels"
         ) from None
     if values.ndim != 2:
-        raise DataError(f"{where}: column {name!r} holds arrays of shape {values.shape[1:]}, expected lists of numbers")
+        raise DataError(
+            f"{where}: column {name!r} contains arrays of shape {values.shape[1:]}, expected lists of numbers"
+        )
     if len(lists) == len(cells):
         return values
     import pandas as pd
@@ -387,7 +389,9 @@ def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterato
         while pa.types.is_list(found.type) or pa.types.is_large_list(found.type):
             found = found.flatten()
         if pa.types.is_nested(found.type):
-            raise DataError(f"{path}: column {batch.schema.names[0]!r} holds tables, expected numbers, texts or lists")
+            raise DataError(
+                f"{path}: column {batch.schema.names[0]!r} contains tables, expected numbers, texts or lists"
+            )
         indices = found.indices if is_dictionary else None
         lengths = pc.binary_length(found.dictionary if is_dictionary else found)
         yield pc.sum(lengths if indices is None else lengths.take(indices)).as_py() or 0

@@ -107,7 +107,9 @@ def read_matlab(
     found = {}
     for name in [name for name, v in variables.items() if v.kind in NUMERIC] if names is None else names:
         if name not in variables:
-            raise DataError(f"{path}: no variable {name!r}, expected one of {', '.join(variables) or 'none'}")
+            raise DataError(
+                f"{path}: the variable {name!r} is missing, expected one of {', '.join(variables) or 'none'}"
+            )
         if variables[name].kind not in NUMERIC:
             raise DataError(
                 f"{path}: variable {name!r} is a {variables[name].kind}, expected a numeric or sparse matrix"
@@ -287,7 +289,7 @@ class Variable:
         parts = self._matrix.parts()
         _, shape, _, flags = self._matrix.describe(parts)
         if flags & COMPLEX:
-            raise DataError(f"{self._matrix.path}: variable {self.name!r} holds complex numbers, expected real ones")
+            raise DataError(f"{self._matrix.path}: variable {self.name!r} contains complex numbers, expected real ones")
         return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
 
     def cells(self) -> list[Variable]:
@@ -411,7 +413,7 @@ class HdfVariable:
 
     def _values(self, dataset: h5py.Dataset) -> np.ndarray:
         if dataset.dtype.names == ("real", "imag"):
-            raise DataError(f"{self._path}: variable {self.name!r} holds complex numbers, expected real ones")
+            raise DataError(f"{self._path}: variable {self.name!r} contains complex numbers, expected real ones")
         if dataset.dtype.kind not in "iuf":
             raise self._damaged(f"numbers, got {dataset.dtype}")
         if dataset.external or dataset.is_virtual:
@@ -476,7 +478,8 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         import h5py
     except ImportError as error:
         raise ImportError(
-            f"{path}: MATLAB 7.3 files need h5py; pip install dmo-learn[matlab], or save with -v7"
+            f"{path}: MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn[matlab], or save "
+            "with -v7"
         ) from error
     try:
         with h5py.File(path, "r") as file:

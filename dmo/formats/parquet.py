@@ -30,7 +30,7 @@ def by_pyarrow(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (MemoryError, UserError, FileNotFoundError):
         raise
     except Exception as error:  # pyarrow raises many types of exceptions
-        raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)})") from None
+        raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)}); fetch it again") from None
 
 
 def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:

@@ -344,7 +344,10 @@ class Schema:
         for column in self.columns:
             if column.name not in table.columns:
                 has = ", ".join(map(str, table.columns[:8]))
-                raise DataError(f"{where} lacks the column {column.name!r} of the training data; its columns are {has}")
+                raise DataError(
+                    f"{where}: the column {column.name!r} of the training data is missing, the columns are {has}; add "
+                    "it"
+                )
             parts.append((column, known._values(where, column, table[column.name], notes)))
         return _assembled(where, parts, len(table))
 

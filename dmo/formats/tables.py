@@ -369,9 +369,11 @@ def _pick(
     if array is None and len(matrices) == 1:
         return matrices[0]
     if array is None:
-        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+        raise DataError(
+            f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
+        )
     if array not in names:
-        raise DataError(f"{path}: no array {array!r}, expected one of {', '.join(names) or 'none'}")
+        raise DataError(f"{path}: the array {array!r} is missing, expected one of {', '.join(names) or 'none'}")
     return array
 
 
@@ -491,8 +493,8 @@ def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.n
         truth = [TRUTH.get(value.lower()) for value in attribute.values]
         if None in truth:
             raise DataError(
-                f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected 0 "
-                f"and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 selects the first six "
+                f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected "
+                f"0 and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 selects the first six "
                 "attributes, -6 the last six"
             )
         Y[:, j] = np.where(np.isnan(Y[:, j]), np.nan, np.array(truth, float)[np.nan_to_num(Y[:, j]).astype(int)])

@@ -234,7 +234,9 @@ def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
     -> view (n, d)
     """
     if len(views) != 1:
-        raise UserError(f"takes one view, got {list(views)}; pass one array, or use KGHA, which supports several views")
+        raise UserError(
+            f"supports one view, got {list(views)}; pass one array, or use KGHA, which supports several views"
+        )
     return next(iter(views.items()))
 
 
@@ -350,7 +352,9 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
-        raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
+        raise UserError(
+            f"view {key!r} has shape {tuple(shape)}, expected samples x features; pass one feature as n x 1"
+        )
     if 0 in getattr(view, "shape", ()):
         return view
     if _is_plain(view):
@@ -576,7 +580,7 @@ def _not_finite(
         place += f" ({names[column]!r})"
     if np.isnan(value):
         if whole:
-            place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
+            place += f" ({np.isnan(stored[:, column]).mean():.0%} of the rows are NaN there)"
         cure = (
             "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
             if kind == "fillable features"
@@ -596,7 +600,8 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
             raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out, or pass its data")
         if view.shape[0] != n:
             raise UserError(
-                f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
+                f"view {key!r} has {view.shape[0]} rows, expected {n} as in view {first!r}; pass the same samples in "
+                "every view"
             )
     if reset and n < 2:
         raise _one_sample()

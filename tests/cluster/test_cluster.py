@@ -143,7 +143,7 @@ def test_an_address_of_no_scheduler_is_refused_and_leaves_dask_alone(address: st
 def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.json"
     path.write_text(text, encoding="utf-8")
-    sentence = "model.json is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+    sentence = "model.json is not a scheduler file; pass the file that `dask scheduler --scheduler-file` wrote"
     with pytest.raises(ValueError, match=sentence), connect(str(path)):
         pass
 

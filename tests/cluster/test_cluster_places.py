@@ -70,7 +70,7 @@ def test_an_option_goes_before_the_environment_before_a_file_before_the_default(
 
 
 def test_a_setting_that_dmo_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no setting dmo.local.wokers; known ones are in dmo/cluster/dmo.yaml"):
+    with pytest.raises(ValueError, match=r"the setting dmo.local.wokers is unknown; see dmo/cluster/dmo.yaml"):
         setting("local.wokers")
 
 
@@ -515,7 +515,10 @@ def test_logged_messages_do_not_keep_arrays(own: bool, local_cluster: Any) -> No
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
-    with pytest.raises(ValueError, match=r"gateway: no address; set dmo.gateway.address"), connect("gateway"):
+    with (
+        pytest.raises(ValueError, match=r"gateway: the address is missing; set dmo.gateway.address"),
+        connect("gateway"),
+    ):
         pass
 
 

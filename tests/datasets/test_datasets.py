@@ -195,7 +195,7 @@ def test_matlab_refuses_bad_files(tmp_path):
     refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
     refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
     refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     taller = good.replace(struct.pack("<2I2i", 5, 8, 9, 9), struct.pack("<2I2i", 5, 8, 9, 8))
     taller = put(tmp_path, "taller.mat", taller)
     expected = (
@@ -306,7 +306,7 @@ def test_matlab_73_matrices(tmp_path):
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
     refuses(path, "variable 'text' is a char, expected a numeric", lambda path: read_matlab(path, ["text"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     refuses(put(tmp_path, "cut.mat", path.read_bytes()[:3000]), "is not a complete MATLAB 7.3 file", read_matlab)
 
 
@@ -354,7 +354,9 @@ def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
     matlab73(tmp_path / "a.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo-learn\[matlab\]"):
+    with pytest.raises(
+        ImportError, match=r"MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn\[matlab\]"
+    ):
         read_matlab(tmp_path / "a.mat")
 
 
@@ -443,7 +445,7 @@ def test_npy_refuses_bad_files(tmp_path):
         head = good[:128].replace(b"(5, 4), }" + b" " * (len(shape) - 6), shape + b", }")
         refuses(put(tmp_path, "shape.npy", head + good[128:]), expected, open_npy)
     np.save(tmp_path / "objects.npy", np.array([1, "a"], dtype=object), allow_pickle=True)
-    refuses(tmp_path / "objects.npy", "holds Python objects at byte 128, expected numbers", open_npy)
+    refuses(tmp_path / "objects.npy", "contains Python objects at byte 128, expected numbers", open_npy)
 
 
 def test_npz_refuses_bad_files(tmp_path):
@@ -920,7 +922,7 @@ def test_rows_by_name_of_file(tmp_path):
     np.testing.assert_array_equal(open_rows(f"{tmp_path}/two.npz::s"), [[0], [1], [2]])
     np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
     for spec, expected in [
-        ("two.npz", "holds the matrices X, Y, expected one; write"),
+        ("two.npz", "contains the matrices X, Y, expected one; write"),
         ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),
@@ -1151,9 +1153,9 @@ def test_refused_data_leave_no_store(tmp_path):
     annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
     refuse(r"'labels' has the rows 9 train, 9 test, but 'gist' has 16 train, 9 test", labels=annotations)
     refuse(r"'hue' has the rows 9 test, 16 train", views={**views, "hue": dict(reversed(views["hue"].items()))})
-    refuse(r"histograms: got view 'x', expected some of gist, hue", histograms=["x"])
+    refuse(r"histograms: got view 'x', expected one of gist, hue", histograms=["x"])
     refuse(r"got no view", views={})
-    refuse(r"labels -2: no view has these columns", DataError, labels=-2)
+    refuse(r"labels -2: no view contains these columns", DataError, labels=-2)
     refuse(r"none\.npy: no such file", FileNotFoundError, views={"x": tmp_path / "none.npy"})
     refuse(r"label_names", label_names=["a"])
 
@@ -1398,7 +1400,7 @@ def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
     (folder / "yeast.xml.xz").unlink()
     where = r"\(github.com/tsoumakas/mulan\)"
     refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files", FileNotFoundError)
-    refuse(r"yeast: got view 'gist', expected some of features", ValueError, views=["gist"])
+    refuse(r"yeast: got view 'gist', expected views among features", ValueError, views=["gist"])
 
 
 def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path):
@@ -1545,7 +1547,7 @@ def test_addresses_of_cards_end_in_the_names_of_their_files():
 
 def test_unknown_sets_are_refused(tmp_path):
     known = re.escape(f"expected one of {', '.join(CARDS)}, files, or a card NAME.toml")
-    with pytest.raises(ValueError, match=rf"no data set 'coral', {known}$"):
+    with pytest.raises(ValueError, match=rf"data set 'coral', {known}$"):
         ingest("coral", tmp_path, tmp_path / "s.zarr")
     with pytest.raises(FileNotFoundError, match=r"coral\.toml: no such file"):
         ingest(tmp_path / "coral.toml", tmp_path, tmp_path / "s.zarr")

@@ -710,7 +710,7 @@ def test_a_vector_of_an_archive_is_the_labels(y):
     assert (samples.label_names, store.label_names, store.class_labels) == (names, names, True)
     np.testing.assert_array_equal(store.labels, np.eye(3)[np.arange(N) % 3])
     np.testing.assert_array_equal(samples.labels, store.labels)
-    with pytest.raises(DataError, match=r"holds the matrices X, y, expected one; write s.npz::NAME"):
+    with pytest.raises(DataError, match=r"contains the matrices X, y, expected one; write s.npz::NAME"):
         ingest_files({"v": "s.npz::X"}, "t.zarr", labels="s.npz")
 
 

@@ -95,7 +95,7 @@ def test_arrays_inside_of_files_are_named(tmp_path):
         file["group/clip"], file["other"] = X, X[:, :2]
         file["elsewhere"] = h5py.ExternalLink("x.h5", "other")
     np.testing.assert_array_equal(open_rows(f"{tmp_path}/x.h5::group/clip")[7:9], X[7:9])
-    with pytest.raises(DataError, match=r"holds the matrices group/clip, other, expected one"):
+    with pytest.raises(DataError, match=r"contains the matrices group/clip, other, expected one"):
         open_rows(tmp_path / "x.h5")
     with pytest.raises(DataError, match="no array 'elsewhere'"):
         open_rows(f"{tmp_path}/x.h5::elsewhere")

@@ -630,7 +630,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
             with pytest.raises(StoreError, match="is not a dmo store"):
                 begin(foreign, overwrite=overwrite)
     with pytest.raises(
-        StoreError, match="is a kernel store, a feature store is needed; pass the path of a feature store"
+        StoreError, match="is a kernel store, expected a feature store; pass the path of a feature store"
     ):
         open_features(kernel)
     with pytest.raises(StoreError, match="is a kernel store, it is not replaced by a feature store"):

@@ -144,7 +144,7 @@ class Card:
         unknown = [name for name in names if name not in known]
         if unknown or not names:
             got = repr(unknown[0]) if unknown else "none"
-            raise UserError(f"{self.name}: got view {got}, expected some of {', '.join(known)}")
+            raise UserError(f"{self.name}: got view {got}, expected views among {', '.join(known)}")
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:
@@ -210,7 +210,7 @@ def read_card(name: str | os.PathLike[str]) -> Card:
 
     if str(name) not in CARDS and Path(name).suffix != ".toml":
         raise UserError(
-            f"no data set {str(name)!r}, expected one of {', '.join([*CARDS, 'files'])}, or a card NAME.toml"
+            f"data set {str(name)!r} is unknown, expected one of {', '.join([*CARDS, 'files'])}, or a card NAME.toml"
         )
     path = existing(CARDS.get(str(name), name))
     try:
