@@ -617,8 +617,8 @@ def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Row
     for key, width in widths.items():
         if views[key].shape[1] != width:
             raise UserError(
-                f"view {key!r} has {views[key].shape[1]} features, the model was fitted on {width}; "
-                f"pass the features that it was fitted on"
+                f"view {key!r} has {views[key].shape[1]} features, expected {width} as in the fit; "
+                "pass the same features"
             )
     return {key: views[key] for key in widths}
 
@@ -640,6 +640,6 @@ def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequ
         for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
             if old != new:
                 raise UserError(
-                    f"view {key!r} has the column {new!r} at place {j}, in the fit it was {old!r}; "
-                    f"pass the columns in the order of the fit"
+                    f"view {key!r} has the column {new!r} at place {j}, expected {old!r} as in the fit; "
+                    "pass the columns in the order of the fit"
                 )

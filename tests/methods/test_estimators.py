@@ -403,7 +403,7 @@ BAD = {
         lambda: {"gist": VIEWS["gist"][:-1], "hue": VIEWS["hue"]},
         LABELS,
         {},
-        "has 60 rows, view 'gist' has 59",
+        "has 60 rows, expected 59 as in view 'gist'",
     ),
     "empty view": (lambda: {"gist": VIEWS["gist"], "hue": np.zeros((60, 0))}, LABELS, {}, "view 'hue' is empty"),
     "no views": (dict, LABELS, {}, "no views"),
@@ -421,7 +421,7 @@ BAD = {
         lambda: {"hue": VIEWS["hue"][:, 0]},
         LABELS,
         {},
-        r"view 'hue' has shape \(60,\); pass samples",
+        r"view 'hue' has shape \(60,\), expected samples x features; pass",
     ),
     "no text in a matrix": (
         lambda: VIEWS,
@@ -498,7 +498,7 @@ def test_views_under_other_names_are_refused():
     ):
         model.predict(list(VIEWS.values()))
     with pytest.raises(
-        dmo.UserError, match="view 'hue' has 9 rows, view 'gist' has 60; pass the same samples in every v"
+        dmo.UserError, match="view 'hue' has 9 rows, expected 60 as in view 'gist'; pass the same samples in every v"
     ):
         model.predict({"gist": VIEWS["gist"], "hue": VIEWS["hue"][:9]})
     with pytest.raises(dmo.UserError, match="y has 59 rows, X has 60; pass one row of y per sample"):
@@ -1000,7 +1000,9 @@ def test_weights_per_target_of_further_rows_are_those_of_all():
 )
 def test_what_weights_per_target_do_not_take_is_told_with_what_they_do(parameters, change):
     model = MultiViewRidge(weights="per-target").set_params(**parameters)
-    with pytest.raises(ValueError, match=r"^MultiViewRidge: weights='per-target' (takes|needs) .*; (take|give) "):
+    with pytest.raises(
+        ValueError, match=r"^MultiViewRidge: weights='per-target' (does not support|needs) .*; (pass|use) "
+    ):
         model.fit(VIEWS, LABELS)
     model.set_params(**change).fit(VIEWS, LABELS)
 

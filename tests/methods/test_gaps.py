@@ -341,7 +341,7 @@ def test_unknown_labels_come_in_all_forms(unknown: Any) -> None:
     ("weights", "sentence"),
     [
         (np.full(N, -1.0), "sample_weight is -1.0 at sample 0, expected finite numbers of at least 0"),
-        (np.ones(3), r"sample_weight has shape \(3,\), needs \(90,\); pass one weight per sample"),
+        (np.ones(3), r"sample_weight has shape \(3,\), expected \(90,\); pass one weight per sample"),
         ({"c": 1.0}, "sample_weight has an entry for 'c', expected 'labels' or one of the views"),
         ({"a": np.zeros(N)}, "view 'a': the weights of all samples are zero"),
     ],
