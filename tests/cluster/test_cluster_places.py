@@ -113,7 +113,7 @@ def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
 def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
     with (
         dask.config.set({"dmo.scheduler": "nowhere"}),
-        pytest.raises(ValueError, match="no cluster 'nowhere'"),
+        pytest.raises(ValueError, match="cluster 'nowhere' is unknown"),
         connect(),
     ):
         pass
@@ -208,7 +208,7 @@ def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, where: str, module: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    sentence = f"--scheduler {where} needs {package}, which is not installed; install dmo-learn\\[{extra}\\]"
+    sentence = f"--scheduler {where} needs {package}, which is not installed; run: pip install dmo-learn\\[{extra}\\]"
     with pytest.raises(ImportError, match=sentence), connect(where):
         pass
 

@@ -193,7 +193,7 @@ def test_matlab_refuses_bad_files(tmp_path):
     v73 = b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n"
     refuses(put(tmp_path, "v73.mat", v73), "is not a complete MATLAB 7.3 file", read_matlab)
     refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
-    refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
+    refuses(path, "the variable 'Y' is missing, expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
     refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
     refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     taller = good.replace(struct.pack("<2I2i", 5, 8, 9, 9), struct.pack("<2I2i", 5, 8, 9, 8))
@@ -487,7 +487,7 @@ def test_zarr_refuses_bad_stores(tmp_path):
     for name in ("a", "b"):
         group.create_array(name, data=RNG.random((100, 3)), chunks=(10, 3))
     refuses(path, "a group with the arrays a, b, expected one", open_zarr)
-    refuses(path, "no array 'c', expected one of a, b", lambda path: open_zarr(path, "c"))
+    refuses(path, "the array 'c' is missing, expected one of a, b", lambda path: open_zarr(path, "c"))
     chunk = path / "b" / "c" / "3" / "0"
     chunk.write_bytes(chunk.read_bytes()[:20])
     np.testing.assert_array_equal(open_zarr(path, "b")[:30].shape, (30, 3))
@@ -923,7 +923,7 @@ def test_rows_by_name_of_file(tmp_path):
     np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
     for spec, expected in [
         ("two.npz", "contains the matrices X, Y, expected one; write"),
-        ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
+        ("two.npz::Z", "the array 'Z' is missing, expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),
         ("x.doc", "ends in '.doc', expected one of"),
@@ -1154,7 +1154,7 @@ def test_refused_data_leave_no_store(tmp_path):
     refuse(r"'labels' has the rows 9 train, 9 test, but 'gist' has 16 train, 9 test", labels=annotations)
     refuse(r"'hue' has the rows 9 test, 16 train", views={**views, "hue": dict(reversed(views["hue"].items()))})
     refuse(r"histograms: got view 'x', expected one of gist, hue", histograms=["x"])
-    refuse(r"got no view", views={})
+    refuse(r"got no views", views={})
     refuse(r"labels -2: no view contains these columns", DataError, labels=-2)
     refuse(r"none\.npy: no such file", FileNotFoundError, views={"x": tmp_path / "none.npy"})
     refuse(r"label_names", label_names=["a"])
@@ -1246,7 +1246,7 @@ def test_a_card_of_ones_own_is_read_as_those_that_come_with_dmo(own_card, tmp_pa
             "train = 3,",
             r"points: the train samples have 2 positives \(1\.000 per sample\), expected 3",
         ),
-        ("y.npz::order", "y.npz::perm", r"y\.npz: no array 'perm', expected one of old, new, x, order"),
+        ("y.npz::order", "y.npz::perm", r"y\.npz: the array 'perm' is missing, expected one of old, new, x, order"),
     ],
 )
 def test_what_is_no_card_is_refused(own_card, tmp_path, old, new, said):
@@ -1415,7 +1415,7 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
         (flat / name).write_bytes((dmo_data / "corel5k/features" / name).read_bytes())
     assert ingest("corel5k", flat, tmp_path / "corel.zarr", views=["harris_hue"]).n_samples == 4999
     np.savez(flat / "corel5k_HarrisHueV3H1.npz", Y=np.zeros((4999, 300)))
-    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected one of Y"):
+    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: the array 'X' is missing, expected one of Y"):
         ingest("corel5k", flat, tmp_path / "other.zarr", views=["harris_hue"], checksums=False)
 
 

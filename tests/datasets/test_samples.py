@@ -657,7 +657,7 @@ def test_cells_that_are_no_views_are_refused_with_what_to_write():
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::Z")
     with pytest.raises(DataError, match=r"the cell 'X' has 2 different matrices, expected one; pass m.mat::X\{1\}"):
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::X")
-    with pytest.raises(DataError, match=r"no variable 'X\{3\}', expected one of X, Z, X\{1\}, X\{2\}"):
+    with pytest.raises(DataError, match=r"the variable 'X\{3\}' is missing, expected one of X, Z, X\{1\}, X\{2\}"):
         ingest_files({"v": "m.mat::X{3}"}, "m.zarr", labels=0)
 
 

@@ -641,7 +641,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     ):
         open_features(tmp_path / "half")
     edit_root(store, version=9)
-    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; upgrade dmo"):
+    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; run: pip install"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
     with pytest.raises(StoreError, match=r"zarr.json is damaged, it is not valid JSON; restore it"):
