@@ -289,7 +289,9 @@ def test_blocks_do_not_pass_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_no_place_is_refused_by_its_type() -> None:
     with (
-        pytest.raises(ValueError, match=r"cluster '3' of type int is not supported; pass a distributed\.Client, a cluster of Dask"),
+        pytest.raises(
+            ValueError, match=r"cluster '3' of type int is not supported; pass a distributed\.Client, a cluster of Dask"
+        ),
         connect(3),
     ):
         pass
