@@ -41,7 +41,10 @@ from dmo import (
 )
 from dmo.cli.app import app
 from dmo.datasets import Samples
+from dmo.datasets.samples import analyzer
 from dmo.decoders import PlugIn, Scores
+from dmo.features import Embedding, read_image
+from dmo.formats.arrays import open_hdf5
 from dmo.kernels import RBF, parse
 from dmo.metrics import annotation_scores, auc_scores
 from dmo.model_selection import MultilabelStratifiedKFold
@@ -71,9 +74,8 @@ def without(module: str, action: Action) -> Callable[[], Any]:
 
     def run() -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            for name in [name for name in sys.modules if name.partition(".")[0] == module]:
-                patch.delitem(sys.modules, name)
-            patch.setitem(sys.modules, module, None)
+            for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
+                patch.setitem(sys.modules, name, None)
             return message_of(action)
 
     return run
@@ -122,10 +124,46 @@ MESSAGES = [
         {"a.h5": b"\x89HDF\r\n\x1a\n"},
     ),
     when(
+        "h5py is missing for a reader",
+        without("h5py", lambda: open_hdf5("a.h5")),
+        "a.h5: HDF5 files need h5py, which is not installed; run: pip install dmo-learn[matlab]",
+        {"a.h5": b"\x89HDF\r\n\x1a\n"},
+    ),
+    when(
+        "h5py is missing for a MATLAB file",
+        without("h5py", "dmo ingest files out.zarr --view x=a.mat"),
+        "dmo: a.mat: MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn[matlab], "
+        "or save with -v7",
+        {"a.mat": b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(384) + b"\x89HDF\r\n\x1a\n"},
+    ),
+    when(
+        "Pillow is missing",
+        without("PIL", lambda: read_image("a.png")),
+        "reading images needs Pillow, OpenCV and PyWavelets, which are not all installed; run: pip install "
+        "dmo-learn[images]",
+        {"a.png": b"PNG"},
+    ),
+    when(
+        "onnxruntime is missing",
+        without("onnxruntime", lambda: Embedding("a.onnx", "0" * 64, 8, 1)(np.zeros((8, 8, 3), np.uint8))),
+        "embeddings need onnxruntime, which is not installed; run: pip install dmo-learn[onnx]",
+    ),
+    when(
+        "uvicorn is missing",
+        without("uvicorn", "dmo serve model.zarr"),
+        "dmo: dmo serve needs Starlette, uvicorn and python-multipart, which are not all installed; run: pip "
+        "install dmo-learn[serve]",
+    ),
+    when(
+        "snowballstemmer is missing",
+        without("snowballstemmer", lambda: analyzer("porter")),
+        "stemming needs snowballstemmer, which is not installed; run: pip install dmo-learn[text]",
+    ),
+    when(
         "pynndescent is missing",
         without("pynndescent", lambda: dmo.graphs.neighbors(X, 3, method="approximate")),
-        "neighbors: method='approximate' needs pynndescent; run: pip install dmo-learn[approximate], or "
-        "use method='exact'",
+        "neighbors: method='approximate' needs pynndescent, which is not installed; run: pip install "
+        "dmo-learn[approximate], or use method='exact'",
     ),
     when(
         "dask-jobqueue is missing",
@@ -134,7 +172,11 @@ MESSAGES = [
     ),
     when("unknown attribute", lambda: dmo.KHGA, "module 'dmo' has no attribute 'KHGA'; did you mean dmo.KGHA?"),
     # --- Files ---
-    when("no such file", "dmo ingest files out.zarr --view x=nothing.csv", "dmo: nothing.csv: no such file"),
+    when(
+        "no such file",
+        "dmo ingest files out.zarr --view x=nothing.csv",
+        "dmo: nothing.csv: no such file; check the path",
+    ),
     when(
         "nothing to show",
         "dmo info nothing.csv",
@@ -145,25 +187,25 @@ MESSAGES = [
         "dmo ingest files out.zarr --view x=a.xyz",
         "dmo: a.xyz: ends in '.xyz', expected one of .csv, .tsv, .txt, .parquet, .pq, .arrow, .arrows, "
         ".feather, .jsonl, .ndjson, .npy, .npz, .h5, .hdf5, .mat, .zarr, .arff, .svm, .svmlight, .libsvm, "
-        ".dvec, .dvecs, .fvec, .fvecs, .hvec, .hvec32, .hvecs, .hvecs32",
+        ".dvec, .dvecs, .fvec, .fvecs, .hvec, .hvec32, .hvecs, .hvecs32; rename or convert it",
         {"a.xyz": "1"},
     ),
     when(
         "a folder instead of a file",
         "dmo ingest files out.zarr --view x=folder.csv",
-        "dmo: folder.csv: is a folder, expected a file",
+        "dmo: folder.csv: is a folder, expected a file; pass the path of a file",
         {"folder.csv/a": "1"},
     ),
     when(
         "empty CSV file",
         "dmo ingest files out.zarr --view x=a.csv",
-        "dmo: a.csv: is empty, expected a table",
+        "dmo: a.csv: is empty, expected a table; write one row per sample",
         {"a.csv": ""},
     ),
     when(
         "CSV file with a header only",
         "dmo ingest files out.zarr --view x=a.csv",
-        "dmo: a.csv: ends after its header, expected at least one row",
+        "dmo: a.csv: ends after its header, expected at least one row; write one row per sample",
         {"a.csv": "a,b\n"},
     ),
     when(
@@ -182,7 +224,7 @@ MESSAGES = [
     when(
         "binary data in a CSV file",
         "dmo ingest files out.zarr --view x=a.csv",
-        "dmo: a.csv: byte 6 is not text, expected a table",
+        "dmo: a.csv: byte 6 is not text, expected a table; write it as UTF-8",
         {"a.csv": b"a,b\n1,\x002\n"},
     ),
     when(
@@ -221,8 +263,8 @@ MESSAGES = [
     when(
         "truncated .npy file",
         "dmo ingest files out.zarr --view x=a.npy",
-        "dmo: a.npy: no .npy header at byte 0 (EOF: reading magic string, expected 8 bytes got 6); the "
-        "file is truncated or of another format",
+        "dmo: a.npy: no .npy header at byte 0 (EOF: reading magic string, expected 8 bytes got 6), expected a"
+        " complete file; fetch it again, or write it with numpy.save",
         {"a.npy": b"\x93NUMPY"},
     ),
     when(
@@ -234,13 +276,13 @@ MESSAGES = [
     when(
         "text in a .npy file",
         "dmo ingest files out.zarr --view x=a.npy",
-        "dmo: a.npy: is of type <U1, expected real numbers",
+        "dmo: a.npy: is of type <U1, expected real numbers; save it with a type such as float32",
         {"a.npy": np.array([["a"], ["b"]])},
     ),
     when(
         "complex numbers in a .npy file",
         "dmo ingest files out.zarr --view x=a.npy",
-        "dmo: a.npy: is of type complex128, expected real numbers",
+        "dmo: a.npy: is of type complex128, expected real numbers; save it with a type such as float32",
         {"a.npy": np.array([[1j], [2j]])},
     ),
     when(
@@ -252,14 +294,14 @@ MESSAGES = [
     when(
         "unknown array of a .npz file",
         "dmo ingest files out.zarr --view x=a.npz::d",
-        "dmo: a.npz: the array 'd' is missing, expected one of b, c",
+        "dmo: a.npz: the array 'd' is missing, expected one of b, c; write a.npz::b",
         {"a.npz": {"b": X, "c": X}},
     ),
     when(
         "damaged .npz file",
         "dmo ingest files out.zarr --view x=a.npz",
-        "dmo: a.npz: File is not a zip file, expected a zip directory before byte 2; the file is truncated "
-        "or of another format",
+        "dmo: a.npz: File is not a zip file, expected a zip directory before byte 2; fetch the file again, or"
+        " write it with numpy.savez",
         {"a.npz": b"PK"},
     ),
     when(
@@ -271,56 +313,59 @@ MESSAGES = [
     when(
         "unknown variable of a MATLAB file",
         "dmo ingest files out.zarr --view x=a.mat::d",
-        "dmo: a.mat: the array 'd' is missing, expected one of b, c",
+        "dmo: a.mat: the array 'd' is missing, expected one of b, c; write a.mat::b",
         {"a.mat": {"b": X, "c": X}},
     ),
     when(
         "text variable of a MATLAB file",
         "dmo ingest files out.zarr --view x=a.mat::b",
-        "dmo: a.mat: variable 'b' is a char, expected a numeric or sparse matrix",
+        "dmo: a.mat: variable 'b' is a char, expected a numeric or sparse matrix; choose another variable",
         {"a.mat": {"b": "text", "c": X}},
     ),
     when(
         "complex variable of a MATLAB file",
         "dmo ingest files out.zarr --view x=a.mat::b",
-        "dmo: a.mat: variable 'b' contains complex numbers, expected real ones",
+        "dmo: a.mat: variable 'b' contains complex numbers, expected real ones; save its real and imaginary "
+        "parts as two variables",
         {"a.mat": {"b": 1j * X}},
     ),
     when(
         "not a MATLAB file",
         "dmo ingest files out.zarr --view x=a.mat",
-        "dmo: a.mat: no byte order mark at byte 126, expected the header of a MATLAB version 5 file",
+        "dmo: a.mat: no byte order mark at byte 126, expected the header of a MATLAB version 5 file; fetch it"
+        " again, or save it with -v7",
         {"a.mat": b"0" * 200},
     ),
     when(
         "damaged HDF5 file",
         "dmo ingest files out.zarr --view x=a.h5",
         "dmo: a.h5: cannot be read as HDF5 (Unable to synchronously open file (bad byte number in an "
-        "address)); the file is truncated or damaged",
+        "address)), expected a complete file; fetch it again",
         {"a.h5": b"\x89HDF\r\n\x1a\n"},
     ),
     when(
         "ARFF file without @data",
         "dmo ingest files out.zarr --view x=a.arff",
-        "dmo: a.arff: ends after line 2 without @data; the file is truncated or has another format",
+        "dmo: a.arff: ends after line 2 without @data; fetch it again, or write @data above the rows",
         {"a.arff": "@relation r\n@attribute a numeric\n"},
     ),
     when(
         "ARFF attribute of unknown type",
         "dmo ingest files out.zarr --view x=a.arff",
-        "dmo: a.arff: line 2 declares 'a' as 'money', expected numeric, real, integer, string or {values}",
+        "dmo: a.arff: line 2 declares 'a' as 'money', expected numeric, real, integer, string or {values}; "
+        "correct the type",
         {"a.arff": "@relation r\n@attribute a money\n@data\n1\n"},
     ),
     when(
         "text in a numeric ARFF attribute",
         "dmo ingest files out.zarr --view x=a.arff --label-count 0",
-        "dmo: a.arff: line 4 has 'one' for 'a', expected a number",
+        "dmo: a.arff: line 4 has 'one' for 'a', expected a number; write ? if it is missing",
         {"a.arff": "@relation r\n@attribute a numeric\n@data\none\n"},
     ),
     when(
         "ARFF row with too many values",
         "dmo ingest files out.zarr --view x=a.arff --label-count 0",
-        "dmo: a.arff: line 4 has 2 values, expected 1",
+        "dmo: a.arff: line 4 has 2 values, expected 1 as declared by @attribute; correct the line",
         {"a.arff": "@relation r\n@attribute a numeric\n@data\n1,2\n"},
     ),
     when(
@@ -341,20 +386,22 @@ MESSAGES = [
     when(
         "Mulan list that is not XML",
         "dmo ingest files out.zarr --view x=a.arff --labels a.xml",
-        "dmo: a.xml: not valid XML in line 1, column 0, expected a Mulan label list",
+        "dmo: a.xml: not valid XML in line 1, column 0, expected a Mulan label list such as <labels><label "
+        'name="sky"/></labels>',
         {"a.arff": "@relation r\n@attribute a numeric\n@data\n1\n", "a.xml": "sea"},
     ),
     when(
         "svmlight row without index",
         "dmo ingest files out.zarr --view x=a.svm",
-        "dmo: a.svm: line 2 begins with '0 2', expected \"label,label index:value ...\" with ascending indices",
+        "dmo: a.svm: line 2 begins with '0 2', expected \"label,label index:value ...\" with ascending indices;"
+        " correct the line",
         {"a.svm": "1 1:0.5\n0 2\n"},
     ),
     when(
         "shards with different columns",
         "dmo ingest files out.zarr --view 'x=part-*.csv'",
-        "dmo: part-2.csv: has other columns than part-1.csv ('b' is in only one of them), expected the "
-        "same columns in every shard",
+        "dmo: part-2.csv: has other columns than part-1.csv ('b' is in only one of them), expected the same "
+        "columns in every shard; add or remove the column",
         {"part-1.csv": "a,b\n1,2\n3,4\n", "part-2.csv": "a,c\n1,2\n3,4\n"},
     ),
     when(
@@ -372,7 +419,7 @@ MESSAGES = [
     when(
         "list of files is empty",
         "dmo info @list.txt",
-        "dmo: list.txt: is empty, expected one path per line",
+        "dmo: list.txt: is empty, expected one path per line; write the paths into it",
         {"list.txt": ""},
     ),
     when(
@@ -414,7 +461,8 @@ MESSAGES = [
         "dmo extract images out.zarr --set gits",
         "dmo: descriptor 'gits' is unknown; known: kgha8, morp491, rgb, rgb_v3h1, lab, lab_v3h1, hsv, "
         "hsv_v3h1, gist, dense_sift, dense_sift_v3h1, harris_sift, harris_sift_v3h1, dense_hue, "
-        "dense_hue_v3h1, harris_hue, harris_hue_v3h1, correlogram, moments, wavelets, histogram216, morp491",
+        "dense_hue_v3h1, harris_hue, harris_hue_v3h1, correlogram, moments, wavelets, histogram216; did you "
+        "mean 'gist'?",
         {"images/a.png": b"PNG"},
     ),
     # --- Schema and column types ---
@@ -565,7 +613,7 @@ MESSAGES = [
     when(
         "three-dimensional view",
         lambda: KGHA().fit({"color": X[None]}, Y),
-        "KGHA: view 'color' has shape (1, 12, 3), expected samples x features; pass one feature as n x 1",
+        "KGHA: view 'color' has shape (1, 12, 3), expected samples x features; pass one row of numbers per sample",
     ),
     when("no views", lambda: KGHA().fit({}, Y), "KGHA: no views; pass at least one array of samples x features"),
     when(
@@ -696,7 +744,7 @@ MESSAGES = [
     when(
         "labels with three dimensions",
         lambda: KGHA().fit(X, Y[:, :, None]),
-        "KGHA: y has shape (12, 2, 1); pass samples x labels",
+        "KGHA: y has shape (12, 2, 1), expected samples x labels; pass one row per sample",
     ),
     when("a number as labels", lambda: KGHA().fit(X, 1), "KGHA: y is a single value, 1; pass one row per sample"),
     when(
@@ -1096,14 +1144,14 @@ MESSAGES = [
     when(
         "missing view",
         lambda: TWO.predict({"color": X}),
-        "MultiViewRidge: view 'shape' is missing; the model was fitted on ['color', 'shape']; got "
-        "['color'], pass a mapping with the names of the fit",
+        "MultiViewRidge: view 'shape' is missing; the model was fitted on ['color', 'shape'], got ['color']; "
+        "pass a mapping with the names of the fit",
     ),
     when(
         "unknown view",
         lambda: TWO.predict(VIEWS | {"form": X}),
-        "MultiViewRidge: view 'form' is unknown; the model was fitted on ['color', 'shape']; got ['color', "
-        "'shape', 'form'], pass a mapping with the names of the fit",
+        "MultiViewRidge: view 'form' is unknown; the model was fitted on ['color', 'shape'], got ['color', "
+        "'shape', 'form']; pass a mapping with the names of the fit",
     ),
     when(
         "not fitted",
@@ -1271,12 +1319,12 @@ MESSAGES = [
     when(
         "number instead of a list in the grid",
         lambda: dmo.tune("KGHA", X, Y, grid={"ridge": 1}),
-        "sweep: ridge needs a list of values, got 1",
+        "sweep: ridge needs a list of values, got 1; pass [1]",
     ),
     when(
         "unknown metric",
         lambda: dmo.tune("KGHA", X, Y, metric="f1@"),
-        "unknown metric 'f1@'; known: f1@5, precision@5, recall@5, n+@5, f1-macro@5, f1-micro@5, "
+        "metric 'f1@' is unknown; known: f1@5, precision@5, recall@5, n+@5, f1-macro@5, f1-micro@5, "
         "jaccard@5, f1-samples@5, p@5, r@5, ndcg@5, psp@5, auc-macro, auc-micro, lrap, ranking, accuracy, "
         "f1-macro, f1-micro, jaccard, f1-samples, r2, rmse, mae, arrmse",
     ),
@@ -1466,7 +1514,9 @@ MESSAGES = [
         "dmo: ingest files: pass --view NAME=FILE at least once, or --from DESCRIPTION.json, not both",
     ),
     when(
-        "view without a file", "dmo ingest files out.zarr --view table.csv", "dmo: --view table.csv: expected NAME=FILE"
+        "view without a file",
+        "dmo ingest files out.zarr --view table.csv",
+        "dmo: --view table.csv: expected NAME=FILE, such as x=features.npy",
     ),
     # --- Cluster addresses and settings ---
     when(

@@ -22,7 +22,7 @@ from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
-from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
+from dmo.formats.files import COMPRESSED, DataError, missing_array, sha256, suffix
 from dmo.formats.sources import split_name
 from dmo.formats.tables import Table, open_rows, open_table
 from dmo.formats.text import read_names
@@ -71,7 +71,8 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
         import pooch  # pooch is an optional dependency
     except ImportError:
         raise UserError(
-            "downloads need pooch; run: pip install dmo-learn[fetch], or download the files yourself"
+            "downloads need pooch, which is not installed; run: pip install dmo-learn[fetch], or download the files "
+            "yourself"
         ) from None
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
@@ -166,7 +167,7 @@ def _array(spec: str) -> np.ndarray:
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:
-        raise DataError(f"{path}: the array {name!r} is missing, expected one of {', '.join(members) or 'none'}")
+        raise missing_array(path, name, members)
     return rows(members[name])
 
 

@@ -38,7 +38,10 @@ MAX_PIXELS = 80_000_000
 """Maximum number of pixels of an image file. A larger file may be a decompression bomb."""
 LONGEST, LARGEST = 65_535, 1 << 30
 """Maximum length of a side in pixels, which is also the limit of JPEG files, and maximum file size in bytes."""
-CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
+CURE = (
+    "reading images needs Pillow, OpenCV and PyWavelets, which are not all installed; run: "
+    "pip install dmo-learn[images]"
+)
 NAMES = ("file", "image", "picture", "path", "sample")
 """Valid names of the first column of a label file, which contains the file names of the images."""
 FOLDERS = "folders"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
@@ -186,7 +187,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in self.views:
             if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
-                raise UserError(f"descriptor {name!r} is unknown; known: {', '.join([*SETS, *DESCRIPTORS])}")
+                known = dict.fromkeys([*SETS, *DESCRIPTORS])
+                near = get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise UserError(f"descriptor {name!r} is unknown; known: {', '.join(known)}{hint}")
         if not self.views or len(set(self.views)) < len(self.views):
             raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
         if self.version != VERSION:

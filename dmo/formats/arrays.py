@@ -25,7 +25,7 @@ from zarr.buffer import default_buffer_prototype
 
 from dmo.blocks import ByRows, Rows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, check_memory, existing, first_line
+from dmo.formats.files import DataError, check_memory, existing, first_line, missing_array
 from dmo.formats.matlab import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # maximum number of rows or columns
@@ -49,7 +49,8 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         MemoryError,
     ) as error:  # NumPy parses the header as a Python literal, which can raise any of these errors
         raise DataError(
-            f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
+            f"{where}: no .npy header at byte 0 ({first_line(error)}), expected a complete file; fetch it again, or "
+            "write it with numpy.save"
         ) from None
     if any(length < 0 or length > _LARGEST for length in shape):
         raise DataError(
@@ -171,7 +172,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
         raise
     except (*_DAMAGED, KeyError) as error:
         raise DataError(
-            f"{path}: cannot be read as HDF5 ({first_line(error)}); the file is truncated or damaged"
+            f"{path}: cannot be read as HDF5 ({first_line(error)}), expected a complete file; fetch it again"
         ) from None
 
 
@@ -190,7 +191,7 @@ def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
             f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
         )
     if name not in found:  # also reject links, which may lead to other files and are not listed
-        raise DataError(f"{path}: the array {name!r} is missing, expected one of {', '.join(found) or 'none'}")
+        raise missing_array(path, name, found)
     return HdfRows(path, name)
 
 
@@ -327,7 +328,8 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
     except _DAMAGED as error:
         size = path.stat().st_size
         raise DataError(
-            f"{path}: {error}, expected a zip directory before byte {size}; the file is truncated or of another format"
+            f"{path}: {error}, expected a zip directory before byte {size}; fetch the file again, or write it with "
+            "numpy.savez"
         ) from None
     if not names:
         raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
@@ -597,7 +599,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
             raise DataError(f"{path}: a group with the arrays {listed}, expected one; write {path}::NAME")
         name, found = next(iter(arrays.items()))
     if not isinstance(found, zarr.Array):
-        raise DataError(f"{path}: the array {name!r} is missing, expected one of {listed}")
+        raise missing_array(path, name, sorted(arrays))
     return _rows_of(found, f"{path}::{name}")
 
 

@@ -86,7 +86,7 @@ def read_frame(
             odd = sorted({*table.columns, *vectors[-1]} ^ {*shards[0].columns, *vectors[0]}, key=str)
             raise DataError(
                 f"{shard}: has other columns than {source.paths[0]} ({odd[0]!r} is in only one of them), expected the "
-                "same columns in every shard"
+                "same columns in every shard; add or remove the column"
             )
         if source.is_sharded and not len(table):
             raise DataError(f"{shard}: has no rows, expected at least one in every shard; write it again, or remove it")
@@ -232,7 +232,7 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
             raise DataError(f"{path}: line {number} is a {type(found).__name__}, expected an object with named cells")
         records.append(found)
     if not records:
-        raise DataError(f"{path}: is empty, expected a table")
+        raise DataError(f"{path}: is empty, expected a table; write one object per line")
     table = pd.DataFrame.from_records(records)
     for name in table.columns:  # nested objects are not supported
         nested = next((row for row, cell in enumerate(table[name]) if isinstance(cell, dict)), None)

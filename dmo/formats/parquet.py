@@ -12,7 +12,7 @@ import numpy as np
 
 from dmo.blocks import ByRows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, existing, first_line
+from dmo.formats.files import DataError, existing, first_line, missing_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,7 +188,7 @@ class ParquetVectors(_ParquetRows):
         super().__init__(path, [column], f"{path}::{column}", file)
         names = file.schema_arrow.names
         if column not in names:
-            raise DataError(f"{path}: no column {column!r}, expected one of {', '.join(names) or 'none'}")
+            raise missing_array(path, column, names, "column")
         kind = file.schema_arrow.field(column).type
         dtype = _value_type(kind)
         if dtype is None:

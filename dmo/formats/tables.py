@@ -18,7 +18,17 @@ from dmo.blocks import Rows, array_bytes, dense, gathered, nonzero_count, packed
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, lines, open_binary, suffix
+from dmo.formats.files import (
+    Block,
+    DataError,
+    SequentialRows,
+    Stacked,
+    check_memory,
+    lines,
+    missing_array,
+    open_binary,
+    suffix,
+)
 from dmo.formats.frames import FRAMES, open_numbers
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
 from dmo.formats.parquet import ParquetVectors, open_parquet, vector_columns
@@ -290,7 +300,9 @@ def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
     if len(source.shape) != 2 or min(source.shape) == 0:
         raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected at least one row and one column")
     if np.dtype(source.dtype).kind not in "buif":
-        raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
+        raise DataError(
+            f"{spec}: is of type {source.dtype}, expected real numbers; save it with a type such as float32"
+        )
     if not array.endswith(".T"):
         return source
     check_memory(spec, array_bytes(source))
@@ -328,7 +340,9 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
         file = open_csv(path)
         return SequentialRows((file.count(), file.columns), np.dtype(np.float64), file.blocks, path)
     form = _form_of_json(path) if ending == ".json" else None
-    raise DataError(form or f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
+    raise DataError(
+        form or f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}; rename or convert it"
+    )
 
 
 def _form_of_json(path: str) -> str | None:
@@ -373,7 +387,7 @@ def _pick(
             f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
         )
     if array not in names:
-        raise DataError(f"{path}: the array {array!r} is missing, expected one of {', '.join(names) or 'none'}")
+        raise missing_array(path, array, names)
     return array
 
 

@@ -307,7 +307,7 @@ def _read(y: Any, n: int, labels: bool = False) -> tuple[np.ndarray | list[Colle
     if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
         raise UserError("y contains complex numbers; pass real and imaginary parts as separate outputs")
     if values.ndim > 2:
-        raise UserError(f"y has shape {values.shape}; pass samples x labels")
+        raise UserError(f"y has shape {values.shape}, expected samples x labels; pass one row per sample")
     return _class_vector(values) if labels and values.shape[1:] == (1,) else values, names
 
 

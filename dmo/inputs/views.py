@@ -352,9 +352,8 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
-        raise UserError(
-            f"view {key!r} has shape {tuple(shape)}, expected samples x features; pass one feature as n x 1"
-        )
+        cure = "one feature as n x 1" if len(shape) < 2 else "one row of numbers per sample"
+        raise UserError(f"view {key!r} has shape {tuple(shape)}, expected samples x features; pass {cure}")
     if 0 in getattr(view, "shape", ()):
         return view
     if _is_plain(view):
@@ -625,7 +624,7 @@ def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Row
 
 def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
     needed = list(widths)
-    cure = f"the model was fitted on {needed}; got {list(given)}, pass a mapping with the names of the fit"
+    cure = f"the model was fitted on {needed}, got {list(given)}; pass a mapping with the names of the fit"
     for key in needed:
         if key not in given:
             raise UserError(f"view {key!r} is missing; {cure}")

@@ -105,7 +105,7 @@ def test_tune_takes_real_targets(tmp_path):
     [
         (["--ridge", "a"], "--ridge a"),
         (["--center", "yes"], "--center yes: expected true or false"),
-        (["--scoring", "f2@5"], "unknown metric 'f2@5'"),
+        (["--scoring", "f2@5"], "metric 'f2@5' is unknown"),
     ],
 )
 def test_tune_mistakes(store, tmp_path, options, sentence):

@@ -494,7 +494,7 @@ def test_views_under_other_names_are_refused():
     ):
         model.predict(VIEWS | {"x": VIEWS["hue"]})
     with pytest.raises(
-        dmo.UserError, match=r"view 'gist' is missing; .*; got \['view0', 'view1'\], pass a mapping with"
+        dmo.UserError, match=r"view 'gist' is missing; .*, got \['view0', 'view1'\]; pass a mapping with"
     ):
         model.predict(list(VIEWS.values()))
     with pytest.raises(
