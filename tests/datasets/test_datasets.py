@@ -704,7 +704,7 @@ def test_arff_refuses_bad_headers(tmp_path):
         refuses(put(tmp_path, "bad.arff", text), expected, open_arff)
 
     refuse("", "ends after line 0 without @data")
-    refuse(HEADER.partition("@data")[0], "ends after line 8 without @data; the file is truncated")
+    refuse(HEADER.partition("@data")[0], "ends after line 8 without @data; fetch it again")
     refuse("1,2,3\n4,5,6\n", "line 1 begins with '1,2,3', expected @relation, @attribute or @data")
     refuse("@relation r\n@data\n1\n", "@data in line 2, expected an @attribute before it")
     refuse("@attribute t relational\n@data\n", "line 1 declares 't' as 'relational', expected numeric")

@@ -552,7 +552,7 @@ def test_default_search_depends_on_the_protocol(factorized):
     [
         ({"grid": {}}, "the grid is empty"),
         ({"grid": {"rigde": [0.1]}}, "KGHA has no parameter 'rigde'"),
-        ({"grid": {"ridge": 0.1}}, "ridge needs a list of values, got 0.1; pass .0.1."),
+        ({"grid": {"ridge": 0.1}}, r"ridge needs a list of values, got 0\.1; pass \[0\.1\]"),
         ({"grid": {"ridge": [0.1]}, "metric": "f2@5"}, "metric 'f2@5' is unknown"),
         ({"grid": {"ridge": [0.1]}, "folds": 1}, "folds = 1"),
         ({"grid": {"kernel": ["linear"], "bandwidth": [2.0]}}, "kernel 'linear' has no bandwidth to scale"),
