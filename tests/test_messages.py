@@ -452,8 +452,8 @@ MESSAGES = [
     when(
         "image labels without a header",
         "dmo extract images out.zarr --labels a.csv",
-        "dmo: a.csv: line 1 begins with 'a.png,sky', expected a header with a first column 'file', "
-        "followed by the labels",
+        "dmo: a.csv: line 1 begins with 'a.png,sky', expected a header with a first column 'file', followed "
+        "by the labels; write the line file,labels above it",
         {"images/a.png": b"PNG", "a.csv": "a.png,sky\n"},
     ),
     when(
@@ -519,7 +519,7 @@ MESSAGES = [
         "unknown column type",
         "dmo ingest files out.zarr --view x=table.csv --type size=numbr",
         "dmo: type of column 'size' is 'numbr', expected one of number, boolean, category, date, text, "
-        "identifier, labels",
+        "identifier, labels; did you mean 'number'?",
     ),
     when(
         "column type without a column",
@@ -1465,7 +1465,7 @@ MESSAGES = [
     when(
         "unknown kind of suggestions",
         "dmo suggest model.zarr store.zarr --kind unsure",
-        "dmo: --kind 'unsure': expected some of uncertain, wrong, different",
+        "dmo: --kind 'unsure': expected some of uncertain, wrong, different, separated by commas",
     ),
     when(
         "answers for an unknown sample",
@@ -1493,7 +1493,8 @@ MESSAGES = [
         "unknown data set",
         "dmo ingest corel5 folder out.zarr",
         "dmo: data set 'corel5' is unknown, expected one of bibtex, corel5k, edm, emotions, enb, enron, "
-        "espgame, jura, rcv1subset, scene, sf1, slump, yeast, files, or a card NAME.toml",
+        "espgame, jura, rcv1subset, scene, sf1, slump, yeast, files, or a card NAME.toml; did you mean "
+        "'corel5k'?",
     ),
     when(
         "unknown command in the place of an estimator",
@@ -1539,7 +1540,7 @@ MESSAGES = [
     when(
         "memory limit as word",
         "dmo fit ridge store.zarr out.zarr --scheduler local --memory-limit much",
-        "dmo: a memory limit of 'much' is invalid: pass bytes, or text such as 4GiB",
+        "dmo: a memory limit of 'much' is invalid; pass bytes, or text such as 4GiB",
     ),
     when(
         "scheduler file of another program",

@@ -388,7 +388,7 @@ def _bytes(limit: str | float) -> int:
     try:
         return int(parse_bytes(limit))
     except ValueError:
-        raise UserError(f"a memory limit of {str(limit)[:60]!r} is invalid: pass bytes, or text such as 4GiB") from None
+        raise UserError(f"a memory limit of {str(limit)[:60]!r} is invalid; pass bytes, or text such as 4GiB") from None
 
 
 def _kubernetes(backend: Backend, security: Any) -> Any:

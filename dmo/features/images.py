@@ -474,7 +474,7 @@ def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
             if len(header) < 2 or header[0].lower() not in NAMES:
                 raise UserError(
                     f"{path}: line 1 begins with {','.join(header)[:60]!r}, expected a header with a first column "
-                    "'file', followed by the labels"
+                    "'file', followed by the labels; write the line file,labels above it"
                 )
             for fields in filter(None, lines):
                 where = f"{path}: line {lines.line_num}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from dmo.errors import SavedLocation, UserError
+from dmo.errors import SavedLocation, UserError, meant
 from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
@@ -188,8 +187,8 @@ class Recipe:
         for name in self.views:
             if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
                 known = dict.fromkeys([*SETS, *DESCRIPTORS])
-                near = get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                near = meant(name, known)
+                hint = f"; did you mean {near!r}?" if near else ""
                 raise UserError(f"descriptor {name!r} is unknown; known: {', '.join(known)}{hint}")
         if not self.views or len(set(self.views)) < len(self.views):
             raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")

@@ -71,7 +71,9 @@ class TableOptions:
     def __post_init__(self) -> None:
         for name, kind in self.types.items():
             if kind not in KINDS:
-                raise UserError(f"type of column {name!r} is {kind!r}, expected one of {', '.join(KINDS)}")
+                near = meant(str(kind), KINDS)
+                hint = f"; did you mean {near!r}?" if near else ""
+                raise UserError(f"type of column {name!r} is {kind!r}, expected one of {', '.join(KINDS)}{hint}")
         if self.decimal not in (None, ".", ","):
             raise UserError(f"decimal = {self.decimal!r}, expected '.' or ','")
         if self.delimiter is not None and len(self.delimiter) != 1:

@@ -106,7 +106,7 @@ def test_numbers_serve_as_text() -> None:
 
 
 def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="a memory limit of 'lots' is invalid: pass bytes, or text such as 4GiB"):
+    with pytest.raises(ValueError, match="a memory limit of 'lots' is invalid; pass bytes, or text such as 4GiB"):
         local_sizes(Backend("local", memory_limit="lots"))
 
 
