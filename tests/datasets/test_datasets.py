@@ -1547,7 +1547,7 @@ def test_addresses_of_cards_end_in_the_names_of_their_files():
 
 def test_unknown_sets_are_refused(tmp_path):
     known = re.escape(f"expected one of {', '.join(CARDS)}, files, or a card NAME.toml")
-    with pytest.raises(ValueError, match=rf"data set 'coral', {known}$"):
+    with pytest.raises(ValueError, match=rf"data set 'coral' is unknown, {known}; did you mean 'corel5k'\?$"):
         ingest("coral", tmp_path, tmp_path / "s.zarr")
     with pytest.raises(FileNotFoundError, match=r"coral\.toml: no such file"):
         ingest(tmp_path / "coral.toml", tmp_path, tmp_path / "s.zarr")
