@@ -810,7 +810,7 @@ def test_svmlight_refuses_bad_files(tmp_path):
     refuse("a,b,c\n", "line 1 begins with 'a,b,c'")
     refuse("1 1:2\n1 2:0.5 3:", "line 2 begins with '1 2:0.5 3:'")
     refuse("", "has 0 rows, expected at least one")
-    refuse("3 6 3\n1 2:1\n", "has 1 rows, expected 3; the file is truncated")
+    refuse("3 6 3\n1 2:1\n", "has 1 rows, expected 3; fetch the file again")
     refuse("1 7:1\n", "the largest index is 7, expected at most 6 for 6 features", n_features=6)
     refuse("1 0:1\n", "the smallest index is 0, expected at least 1", base=1)
     refuse("1\n2\n", "has no feature values")
@@ -1399,7 +1399,10 @@ def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
     (folder / "yeast-test.arff").unlink()
     (folder / "yeast.xml.xz").unlink()
     where = r"\(github.com/tsoumakas/mulan\)"
-    refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files", FileNotFoundError)
+    refuse(
+        rf"yeast: .* does not contain yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files",
+        FileNotFoundError,
+    )
     refuse(r"yeast: got view 'gist', expected views among features", ValueError, views=["gist"])
 
 
@@ -1520,7 +1523,8 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(served, tmp_path):
     card, folder, store = tmp_path / "tiny.toml", tmp_path / "scene", tmp_path / "s.zarr"
     with pytest.raises(
-        FileNotFoundError, match=r"lacks scene-train.arff.xz \(http://127.*into .*scene, or download them with --fetch"
+        FileNotFoundError,
+        match=r"does not contain scene-train.arff.xz \(http://127.*into .*scene, or download them with --fetch",
     ):
         ingest(card, folder, store)
     assert ingest(card, folder, store, fetch=True).labels.ravel().tolist() == [1, 0, 1]
@@ -1533,7 +1537,9 @@ def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(
     with pytest.raises(DataError, match=r"scene-test.arff differs from the card; the download was"):
         ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     (served / "scene-test.arff").unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks scene-test.arff.xz \(http.*the download failed: 404.*put them"):
+    with pytest.raises(
+        FileNotFoundError, match=r"does not contain scene-test.arff.xz \(http.*the download failed: 404.*put them"
+    ):
         ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     assert sorted(path.name for path in folder.iterdir()) == ["scene-train.arff", "scene.xml"]
     assert not (tmp_path / "t.zarr").exists()
