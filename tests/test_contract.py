@@ -606,7 +606,9 @@ def outcome(name: str, words: str, engine: str) -> str:
         try:
             found, expected, tolerance = EVERY[words](case)
         except UserError as error:
-            return re.sub(rf"^({name}(\(.*?\))?:? )?|; it (has|takes) [a-zA-Z_, ]+$", "", str(error).split("\n")[0])
+            return re.sub(
+                rf"^({name}(\(.*?\))?:? )?|; (it has|its parameters are) [a-zA-Z_, ]+$", "", str(error).split("\n")[0]
+            )
         except TypeError as error:  # scikit-learn raises this error
             if "Sparse data was passed" not in str(error):
                 raise

@@ -215,7 +215,7 @@ def test_a_missing_extra_is_named(
 
 def test_a_batch_queue_without_its_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(OSError, match="--scheduler slurm: there is no sbatch here"), connect("slurm"):
+    with pytest.raises(OSError, match="--scheduler slurm: the command sbatch was not found"), connect("slurm"):
         pass
 
 
@@ -737,7 +737,7 @@ def test_certificates_and_a_plain_address_are_refused(certificates: dict[str, st
 def test_certificates_that_lack_a_file_are_named(certificates: dict[str, str], tmp_path: Path) -> None:
     with (
         dask.config.set({"dmo.tls.cert": certificates["dmo.tls.cert"]}),
-        pytest.raises(ValueError, match=r"TLS needs three files, dmo.tls.ca-file is not set"),
+        pytest.raises(ValueError, match=r"TLS needs three files, but dmo.tls.ca-file is not set"),
     ):
         tls()
     with (
