@@ -983,7 +983,7 @@ def test_damaged_models_and_leftovers_are_found(tmp_path, store):
         load_model(path)
     os.remove(generation / "tags" / "data" / "c.0")
     assert len(verify(path)) == 2
-    with pytest.raises(StoreError, match="is a feature store, a model is needed"):
+    with pytest.raises(StoreError, match="is a feature store, expected a model"):
         load_model(store)
     with pytest.raises(StoreError, match="is a feature store, it is not replaced by a model"):
         save_model(store, {}, {})
