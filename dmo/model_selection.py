@@ -79,8 +79,8 @@ class _Splitter:
         who = type(self).__name__
         if groups is not None:
             raise UserError(
-                f"{who} divides the samples of a group between training and test, got groups; pass groups=None, or use "
-                "sklearn.model_selection.GroupKFold to keep groups together"
+                f"{who} does not keep the samples of a group together, but groups were passed; pass groups=None, or "
+                "use sklearn.model_selection.GroupKFold"
             )
         Y = _labels(y, who, self.order)
         _check_length(X, Y.shape[0], who)

@@ -238,7 +238,7 @@ def permuted_components(
     X, y = without_labels(X), without_labels(y)
     views = _views(model, X)
     if y is None and (views is None or len(views) < 2):
-        raise UserError("one view without labels has nothing to permute; pass y, or several views")
+        raise UserError("one view without labels cannot be tested by permutation; pass y, or several views")
     random = check_random_state(random_state)
     observed = _eigenvalues(model, X, y)
     permuted = np.empty((n_permutations, len(observed)))

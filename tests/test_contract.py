@@ -607,7 +607,9 @@ def outcome(name: str, words: str, engine: str) -> str:
         try:
             found, expected, tolerance = EVERY[words](case)
         except UserError as error:
-            return re.sub(rf"^({name}(\(.*?\))?:? )?|; it (has|takes) [a-zA-Z_, ]+$", "", str(error).split("\n")[0])
+            return re.sub(
+                rf"^({name}(\(.*?\))?:? )?|; (it has|its parameters are) [a-zA-Z_, ]+$", "", str(error).split("\n")[0]
+            )
         except TypeError as error:  # scikit-learn raises this error
             if "Sparse data was passed" not in str(error):
                 raise
@@ -710,9 +712,9 @@ def test_the_name_of_an_engine_stands_for_it_with_its_defaults(name: str, engine
 
 def test_an_argument_that_a_method_lacks_is_told_with_the_one_that_may_be_meant() -> None:
     case = Case("JEC", "memory")
-    with pytest.raises(UserError, match=r"^JEC: fit takes no sample_weight; it takes X, y$"):
+    with pytest.raises(UserError, match=r"^JEC: fit does not support sample_weight; its parameters are X, y$"):
         case.fit(sample_weight=data()["weights"])
-    with pytest.raises(UserError, match=r"^JEC: predict takes no top_k; did you mean top[?]$"):
+    with pytest.raises(UserError, match=r"^JEC: predict does not support top_k; did you mean top[?]$"):
         case.plain.predict(case.later, top_k=2)
     assert case.plain.predict(case.shape(case.later), top=2).sum() == 2 * NEW
 

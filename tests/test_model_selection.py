@@ -86,7 +86,7 @@ def test_unsplittable_labels_raise(splitter, y, message) -> None:
 @pytest.mark.parametrize("splitter", [MultilabelStratifiedKFold(3), MultilabelStratifiedShuffleSplit(3)])
 def test_splitters_reject_groups(splitter) -> None:
     groups, model = np.arange(600) // 2, MultiViewRidge("linear")
-    with pytest.raises(UserError, match=r"Multilabel.* got groups; pass groups=None, or .*GroupKFold"):
+    with pytest.raises(UserError, match=r"Multilabel.* groups were passed; pass groups=None, or .*GroupKFold"):
         cross_val_score(model, Z, Y, groups=groups, cv=splitter, error_score="raise")
     for train, test in GroupKFold(3).split(Z, Y, groups):  # the error message recommends GroupKFold
         assert not set(groups[train]) & set(groups[test])

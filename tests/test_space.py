@@ -72,7 +72,7 @@ def test_related_views_have_components_above_chance():
     assert_allclose(found.eigenvalues, MultiSetCCA("linear", n_components=2).fit(views).eigenvalues_)
     labels = permuted_components(TraceEmbedding("fda"), X, y, n_permutations=19).p_values
     assert labels.tolist() == [0.05, 0.05]
-    with pytest.raises(UserError, match="has nothing to permute"):
+    with pytest.raises(UserError, match="cannot be tested by permutation"):
         permuted_components(TraceEmbedding("pca"), X)
     with pytest.raises(UserError, match="MultiViewRidge has no eigenvalues"):
         permuted_components(MultiViewRidge(), X, y)

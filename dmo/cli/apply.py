@@ -321,11 +321,11 @@ def _label_numbers(given: str, names: list[str]) -> list[int]:
     """Return the indices of comma-separated labels; the error for an unknown label suggests a similar label."""
     wanted = list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     if not wanted:
-        raise UserError(f"--labels {given!r} names no label; separate labels by commas: 'sky, water'")
+        raise UserError(f"--labels {given!r} contains no labels; separate labels by commas: 'sky, water'")
     for name in wanted:
         if name not in names:
             near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(names[:12])} ..."
+            hint = f"did you mean {near[0]!r}?" if near else f"its labels are {', '.join(names[:12])}"
             raise UserError(f"--labels: the model has no label {name!r}; {hint}")
     return [names.index(name) for name in wanted]
 

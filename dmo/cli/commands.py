@@ -71,7 +71,7 @@ class CommandFirst(HelpGroup):
             args = [ALIASES[args[0]], *args[1:]]
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             near = meant(args[0], self.commands)
-            known = f"known are {', '.join(self.commands)}" if near is None else f"did you mean {near!r}?"
+            known = f"the commands are {', '.join(self.commands)}" if near is None else f"did you mean {near!r}?"
             ctx.fail(f"No such command {args[0]!r}; {known}")
         return super().resolve_command(ctx, args)
 

@@ -85,7 +85,7 @@ def engine(kind: str, name: str | None, given: Mapping[str, str]) -> Any:
         if name not in (None, "auto") or not able:
             has = ", ".join(o.flag for o in options_of(ENGINES[chosen]).values()) if chosen in ENGINES else "no options"
             lacks = ", ".join(f"--{key.replace('_', '-')}" for key in given)
-            raise UserError(f"--approximation {chosen} does not support {lacks}; it has {has}")
+            raise UserError(f"--approximation {chosen} does not support {lacks}; its options are {has}")
         chosen = able[0]
     known = options_of(ENGINES[chosen])
     return getattr(dmo, ENGINES[chosen])(**{key: known[key].parse(text) for key, text in given.items()})

@@ -159,7 +159,8 @@ def _files(
 def _pair(option: str, entry: str) -> tuple[str, str]:
     name, equals, value = entry.partition("=")
     if not (name and equals and value):
-        raise UserError(f"{option} {entry}: expected NAME=VALUE")
+        form = "NAME=TYPE, such as x=float32" if option == "--dtype" else "NAME=FILE, such as x=features.npy"
+        raise UserError(f"{option} {entry}: expected {form}")
     return name, value
 
 

@@ -72,7 +72,7 @@ class Option:
             return text
         near = get_close_matches(text, self.values, 1)
         needed = " or ".join([*(f"a {WORDS[m]}" for m in self.members if isinstance(m, type)), *self.values])
-        raise UserError(f"{self.flag} {text}: {f'did you mean {near[0]}? ' if near else ''}expected {needed}")
+        raise UserError(f"{self.flag} {text}: expected {needed}{f'; did you mean {near[0]}?' if near else ''}")
 
     def value(self, entries: Sequence[str], views: Sequence[str]) -> Any:
         """Parse entries of the form VALUE, which apply to all views, or VIEW=VALUE.

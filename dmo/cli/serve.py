@@ -22,7 +22,10 @@ from dmo.cli.session import say, show
 from dmo.errors import UserError
 from dmo.workflows.program import session
 
-_CURE = "dmo serve needs Starlette, uvicorn and python-multipart; run: pip install dmo-learn[serve]"
+_CURE = (
+    "dmo serve needs Starlette, uvicorn and python-multipart, which are not all installed; run: "
+    "pip install dmo-learn[serve]"
+)
 _HEAD, _CONNECTIONS, _PATIENCE = 16 << 10, 64, 5
 """Maximum size of a request header in bytes, maximum number of connections, and timeout in seconds. The timeout
 applies to idle connections, to headers of requests, and to the last responses at shutdown."""

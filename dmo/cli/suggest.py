@@ -47,7 +47,7 @@ def suggest(
     kinds = [part.strip() for part in kind.split(",") if part.strip()]
     unknown = [part for part in kinds if part not in KINDS]
     if unknown or not kinds:
-        raise UserError(f"--kind {kind!r}: known are {', '.join(KINDS)}")
+        raise UserError(f"--kind {kind!r}: expected some of {', '.join(KINDS)}, separated by commas")
     if out is not None and not out.endswith((".json", ".csv")):
         raise UserError(f"{out}: the name must end with .json (Label Studio) or .csv (FiftyOne)")
     if out is not None:

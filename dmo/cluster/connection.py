@@ -193,7 +193,9 @@ def _report(client: Any, stack: ExitStack) -> None:
     from distributed import performance_report
 
     if find_spec("bokeh") is None:
-        raise ImportError("a performance report needs bokeh, which is not installed; install dmo-learn[dashboard]")
+        raise ImportError(
+            "a performance report needs bokeh, which is not installed; run: pip install dmo-learn[dashboard]"
+        )
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise FileNotFoundError(f"no folder for the performance report {path}; create it, or choose another path")
     stack.enter_context(client.as_current())

@@ -125,7 +125,7 @@ def setting(name: str) -> Any:
     known: Any = defaults()["dmo"]
     for part in name.split("."):
         if not isinstance(known, dict) or part not in known:
-            raise UserError(f"no setting dmo.{name}; known ones are in dmo/cluster/dmo.yaml")
+            raise UserError(f"the setting dmo.{name} is unknown; see dmo/cluster/dmo.yaml for the known settings")
         known = known[part]
     value = dask.config.get(f"dmo.{name}", known)
     return value if isinstance(known, dict) or (value is None and known is None) else _checked(name, value)
@@ -189,7 +189,7 @@ def tls() -> Any:
         return None
     for name, path in named.items():
         if not path:
-            raise UserError(f"TLS needs three files, dmo.tls.{name} is not set; set it, or none of the three")
+            raise UserError(f"TLS needs three files, but dmo.tls.{name} is not set; set it, or unset the other two")
         if not os.path.isfile(path):
             raise FileNotFoundError(f"TLS: no file {path} (dmo.tls.{name}); create it as in cluster/tls/README.md")
     ca, cert, key = (str(path) for path in named.values())

@@ -53,8 +53,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(
-            f"no cluster {str(where)[:60]!r}, of type {type(where).__name__}: pass a distributed.Client, a cluster of Dask, "
-            "an address such as tcp://host:8786, or 'local'"
+            f"cluster {str(where)[:60]!r} of type {type(where).__name__} is not supported; pass a distributed.Client, "
+            "a cluster of Dask, an address such as tcp://host:8786, or 'local'"
         )
     elif starter is not None:
         cluster = starter(backend, security)
@@ -66,8 +66,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
         address = scheduler_address(where)
     else:
         raise UserError(
-            f"no cluster {where!r}: pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file; "
-            f"or start one: {', '.join(BACKENDS[2:])}"
+            f"cluster {where!r} is unknown; pass 'in-process', 'local', an address such as tcp://host:8786, or a "
+            f"scheduler file; or start one: {', '.join(BACKENDS[2:])}"
         )
     if isinstance(address, str):
         _check_address(address, security)
@@ -242,7 +242,7 @@ def scheduler_address(path: str) -> str:
             return str(json.load(file)["address"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
-                f"{path} is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+                f"{path} is not a scheduler file; pass the file that `dask scheduler --scheduler-file` wrote"
             ) from error
 
 
@@ -324,7 +324,9 @@ def _batch(backend: Backend, security: Any) -> Any:
 
     try:
         if which(submit) is None:
-            raise OSError(f"--scheduler {backend.where}: there is no {submit} here; run this on a submission host")
+            raise OSError(
+                f"--scheduler {backend.where}: the command {submit} was not found; run dmo on a submission host"
+            )
         cluster.sync(submit_all)
     except BaseException:
         cluster.close()
@@ -388,7 +390,7 @@ def _bytes(limit: str | float) -> int:
     try:
         return int(parse_bytes(limit))
     except ValueError:
-        raise UserError(f"a memory limit of {str(limit)[:60]!r} is invalid: pass bytes, or text such as 4GiB") from None
+        raise UserError(f"a memory limit of {str(limit)[:60]!r} is invalid; pass bytes, or text such as 4GiB") from None
 
 
 def _kubernetes(backend: Backend, security: Any) -> Any:
@@ -431,7 +433,9 @@ def _kubeconfigs() -> list[str]:
 def _gateway(backend: Backend, security: Any) -> Any:
     module = _import("dask_gateway", backend.where, "gateway")
     if not setting("gateway.address"):
-        raise UserError("gateway: no address; set dmo.gateway.address to http(s)://HOST of the Dask Gateway")
+        raise UserError(
+            "gateway: the address is missing; set dmo.gateway.address to http(s)://HOST of the Dask Gateway"
+        )
     where = setting("gateway.address")
     try:
         gateway = module.Gateway(where)
@@ -518,7 +522,7 @@ def _import(module: str, where: str, extra: str) -> Any:
     except ImportError as error:
         name = module.partition(".")[0].replace("_", "-")
         raise ImportError(
-            f"--scheduler {where} needs {name}, which is not installed; install dmo-learn[{extra}]"
+            f"--scheduler {where} needs {name}, which is not installed; run: pip install dmo-learn[{extra}]"
         ) from error
     finally:
         if signal.getsignal(signal.SIGINT) is not interrupted:  # importing dask-jobqueue replaces the handler of SIGINT

@@ -289,7 +289,7 @@ def ingest_files(
     ((4, 4), ['sky', 'sea'])
     """
     if not views:
-        raise UserError("ingest_files: got no view, needs at least one; pass {name: file}")
+        raise UserError("ingest_files: got no views, expected at least one; pass {name: file}")
     views, dtypes = cell_views(views), dtypes or {}
     check_known("histograms", histograms, views)
     check_known("dtypes", dtypes, views)
@@ -422,7 +422,7 @@ def _is_file(spec: Any) -> bool:
 def check_known(what: str, names: Collection[str], views: Mapping[str, Any]) -> None:
     unknown = sorted(set(names) - set(views))
     if unknown:
-        raise UserError(f"{what}: got view {unknown[0]!r}, expected some of {', '.join(views)}")
+        raise UserError(f"{what}: got view {unknown[0]!r}, expected one of {', '.join(views)}")
 
 
 def _is_split(features: Any) -> bool:
@@ -500,7 +500,7 @@ class _Reader:
         samples = self.samples()
         if test_share is not None:
             if samples.split is not None:
-                raise UserError("the samples already have a split; leave test_share out")
+                raise UserError("the samples already have a split, but test_share was passed; leave it out")
             if not 0 < test_share < 1:
                 raise UserError(f"test_share must be a number between 0 and 1, got {test_share!r}")
             # If all views are text documents, `samples.views` is still empty, because documents are converted to views
@@ -533,7 +533,10 @@ class _Reader:
         for part, known in zip(read, names):
             if known != names[0]:
                 odd = sorted(known ^ names[0], key=str)
-                raise DataError(f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r})")
+                raise DataError(
+                    f"{view}: {part!r} and {next(iter(read))!r} have different columns ({odd[0]!r} is in only one of "
+                    "them); use the same columns"
+                )
         self.shards[view] = [shard for frame in found for shard in frame.attrs.get(frames.SHARDS, ())]
         vectors = {name: [own[name] for own in unread.values()] for name in next(iter(unread.values()))}
         if alone and vectors and not self.in_memory:
@@ -649,7 +652,7 @@ class _Reader:
                 raise unknown_column(where, name, list(table.columns), "column of ids")
             ids = _exact_texts(table[name])
             if None in ids:
-                raise DataError(f"{where}: the id in row {ids.index(None)} is missing; give it one")
+                raise DataError(f"{where}: the id in row {ids.index(None)} is missing; add an id")
             table = table.drop(columns=name).set_axis(pd.Index(ids, dtype=object))
             if not table.index.is_unique:
                 doubled = table.index[table.index.duplicated()][0]
@@ -690,8 +693,8 @@ class _Reader:
                 view, names = next(iter(known.items()))
                 raise unknown_column(view, columns[0], names, "label column")
             raise DataError(
-                f"labels {columns!r}: no view has these columns; numbers of columns are supported only for ARFF files, "
-                "pass names for other tables (--label-columns NAME)"
+                f"labels {columns!r}: no view contains these columns; pass the names of the label columns "
+                "(--label-columns NAME); numbers of columns are supported only for ARFF files"
             )
         if isinstance(labels, str) and not os.path.exists(split_name(labels)[0]):
             for view, names in known.items():
@@ -952,8 +955,8 @@ class _Reader:
             for lacks, has, by in ((name, order.difference(own), first), (first, own.difference(order), name)):
                 if len(has):
                     raise DataError(
-                        f"{lacks!r} has no rows for {_some(has)} of {by!r}; add the rows, or pass how='inner' to leave "
-                        "such samples out, or how='outer' to keep them with missing values"
+                        f"{lacks!r} has no rows for {_some(has)} of {by!r}; add the rows, or pass --how inner "
+                        "(how='inner') to leave such samples out, or --how outer (how='outer') to keep them"
                     )
         return order
 

@@ -22,7 +22,7 @@ from dmo.datasets.samples import Samples
 from dmo.errors import UserError
 from dmo.formats.arff import read_label_list
 from dmo.formats.arrays import open_npz
-from dmo.formats.files import COMPRESSED, DataError, sha256, suffix
+from dmo.formats.files import COMPRESSED, DataError, missing_array, sha256, suffix
 from dmo.formats.sources import split_name
 from dmo.formats.tables import Table, open_rows, open_table
 from dmo.formats.text import read_names
@@ -51,7 +51,7 @@ def find(card: Card, folder: str | os.PathLike[str], files: list[File], download
         if not download and any(file.url is not None for file in missing):
             cure += ", or download them with --fetch (fetch=True)"
         listed = "; ".join(f"{file.name} ({file.url or file.source})" for file in missing)
-        raise FileNotFoundError(f"{card.name}: {folder} lacks {listed}{reason}; {cure}")
+        raise FileNotFoundError(f"{card.name}: {folder} does not contain {listed}{reason}; {cure}")
     return found
 
 
@@ -70,7 +70,10 @@ def fetch(card: Card, folder: str | os.PathLike[str], file: File) -> Path:
     try:
         import pooch  # pooch is an optional dependency
     except ImportError:
-        raise UserError("downloads need pooch; install dmo-learn[fetch], or download the files yourself") from None
+        raise UserError(
+            "downloads need pooch, which is not installed; run: pip install dmo-learn[fetch], or download the files "
+            "yourself"
+        ) from None
     pooch.get_logger().setLevel("WARNING")
     name = Path(file.url or "").name
     log.warning("%s: downloading %s", card.name, file.url)
@@ -164,7 +167,7 @@ def _array(spec: str) -> np.ndarray:
     path, name = split_name(spec)
     members = open_npz(path)
     if name is None or name not in members:
-        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(members) or 'none'}")
+        raise missing_array(path, name, members)
     return rows(members[name])
 
 

@@ -647,7 +647,7 @@ def refuse_unreadable(failures: Failures, count: int, unreadable: Unreadable) ->
         first = next(iter(failures.values()))
         raise UserError(
             f"{len(failures)} of {count} images cannot be read, the first: {first}; remove or repair "
-            f"{', '.join(failures)}, or skip them"
+            f"{', '.join(failures)}, or pass --unreadable skip (unreadable='skip')"
         )
 
 

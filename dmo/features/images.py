@@ -38,7 +38,10 @@ MAX_PIXELS = 80_000_000
 """Maximum number of pixels of an image file. A larger file may be a decompression bomb."""
 LONGEST, LARGEST = 65_535, 1 << 30
 """Maximum length of a side in pixels, which is also the limit of JPEG files, and maximum file size in bytes."""
-CURE = "reading images needs Pillow, OpenCV and PyWavelets; run: pip install dmo-learn[images]"
+CURE = (
+    "reading images needs Pillow, OpenCV and PyWavelets, which are not all installed; run: "
+    "pip install dmo-learn[images]"
+)
 NAMES = ("file", "image", "picture", "path", "sample")
 """Valid names of the first column of a label file, which contains the file names of the images."""
 FOLDERS = "folders"
@@ -406,10 +409,12 @@ def list_images(
         entries = _once_each((_of_csv if path.suffix.lower() == ".csv" else _of_json)(existing(path)))
     listed = [name for name in found if name in entries]
     if not listed:
-        raise UserError(f"{labels} names no image in {folder}; write paths relative to it in the first column")
+        raise UserError(
+            f"{labels} does not list any image of {folder}; write paths relative to this folder in the first column"
+        )
     Y, names, kind = _labels(str(labels), [entries[name][0] for name in listed], separator)
     if not names:
-        raise UserError(f"{labels} contains no label of an image in {folder}; add labels")
+        raise UserError(f"{labels} does not contain labels of images in {folder}; add labels")
     known = set(found)
     return replace(
         plain,
@@ -485,7 +490,7 @@ def _of_csv(path: Path) -> Iterator[tuple[str, str, ListedImage]]:
             if len(header) < 2 or header[0].lower() not in NAMES:
                 raise UserError(
                     f"{path}: line 1 begins with {','.join(header)[:60]!r}, expected a header with a first column "
-                    "'file', followed by the labels"
+                    "'file', followed by the labels; write the line file,labels above it"
                 )
             for fields in filter(None, lines):
                 where = f"{path}: line {lines.line_num}"

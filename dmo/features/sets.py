@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmo.errors import SavedLocation, UserError
+from dmo.errors import SavedLocation, UserError, meant
 from dmo.features import descriptors
 from dmo.features.embedding import VIEW, Embedding
 from dmo.features.images import LEAST, MAX_PIXELS, SIDE
@@ -186,7 +186,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in self.views:
             if name not in DESCRIPTORS and (name != VIEW or self.onnx is None):
-                raise UserError(f"no descriptor {name!r}; known: {', '.join([*SETS, *DESCRIPTORS])}")
+                known = dict.fromkeys([*SETS, *DESCRIPTORS])
+                near = meant(name, known)
+                hint = f"; did you mean {near!r}?" if near else ""
+                raise UserError(f"descriptor {name!r} is unknown; known: {', '.join(known)}{hint}")
         if not self.views or len(set(self.views)) < len(self.views):
             raise UserError(f"a recipe needs at least one view, each once, got {', '.join(self.views) or 'none'}")
         if self.version != VERSION:

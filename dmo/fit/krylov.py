@@ -167,7 +167,7 @@ def subspaces(
     last = _orthonormal(first.image)
     if not last.shape[1]:
         raise UserError(
-            "the rows, or their products with the labels, are all zero: there is no direction to find; check the data"
+            "the rows, or their products with the labels, are all zero: no direction can be computed; check the data"
         )
     known = _KnownLabels.of(labels, start, weights, first, last, center)
     most = min(X.shape)

@@ -24,6 +24,7 @@ _PAIR = re.compile(r"(\S+)\s+(.*)")
 _NUMERIC = re.compile(r"(numeric|real|integer)\s*(\[.*\])?", re.IGNORECASE)  # KEEL files add a range of values.
 _MISSING = ("?", "<null>")  # Missing value markers of Weka and KEEL.
 _LONGEST = 1 << 24  # Maximum size of a label list in bytes; the largest public lists have some hundred kilobytes.
+_LIST = '<labels><label name="sky"/></labels>'  # Example of a Mulan label list for messages.
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,10 @@ class Arff:
             raise DataError(f"{self.path}: line {number} is a sparse row, expected a dense row like the rows above")
         texts = self._split(number, decoded(line))
         if len(texts) != len(self.attributes):
-            raise DataError(f"{self.path}: line {number} has {len(texts)} values, expected {len(self.attributes)}")
+            raise DataError(
+                f"{self.path}: line {number} has {len(texts)} values, expected {len(self.attributes)} as declared by "
+                "@attribute; correct the line"
+            )
         return np.array([self._value(number, i, text) for i, text in enumerate(texts)])
 
     def _sparse(self, block: list[tuple[int, bytes]]) -> scipy.sparse.csr_array:
@@ -311,7 +315,10 @@ class Arff:
         expected = "a number"
         if attribute.values is not None:
             expected = "one of " + ", ".join(attribute.values[:6]) + (", ..." if len(attribute.values) > 6 else "")
-        raise DataError(f"{self.path}: line {number} has {text!r} for {attribute.name!r}, expected {expected}")
+        raise DataError(
+            f"{self.path}: line {number} has {text!r} for {attribute.name!r}, expected {expected}; write ? if it is "
+            "missing"
+        )
 
     @cached_property
     def _nominal(self) -> dict[tuple[float, ...] | None, np.ndarray]:
@@ -396,7 +403,7 @@ def open_arff(path: str | os.PathLike[str]) -> Arff:
             attributes[attribute.name] = attribute
         else:
             raise DataError(f"{path}: line {number} begins with {text[:40]!r}, expected @relation, @attribute or @data")
-    raise DataError(f"{path}: ends after line {number} without @data; the file is truncated or has another format")
+    raise DataError(f"{path}: ends after line {number} without @data; fetch it again, or write @data above the rows")
 
 
 def read_arff(path: str | os.PathLike[str], labels: Sequence[str] | int | None = None) -> tuple[Block, np.ndarray]:
@@ -444,7 +451,8 @@ def _attribute(where: str, name: str, kind: str) -> Attribute:
         return Attribute(name, text=True)
     if not (kind.startswith("{") and kind.endswith("}")):
         raise DataError(
-            f"{where} declares {name!r} as {kind[:40]!r}, expected numeric, real, integer, string or {{values}}"
+            f"{where} declares {name!r} as {kind[:40]!r}, expected numeric, real, integer, string or {{values}}; "
+            "correct the type"
         )
     body = kind[1:-1].strip()
     fields = _fields(body)
@@ -509,9 +517,11 @@ def read_label_list(path: str | os.PathLike[str]) -> list[str]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         line, column = error.position
-        raise DataError(f"{path}: not valid XML in line {line}, column {column}, expected a Mulan label list") from None
+        raise DataError(
+            f"{path}: not valid XML in line {line}, column {column}, expected a Mulan label list such as {_LIST}"
+        ) from None
     except (ValueError, LookupError) as error:  # Python does not support the declared encoding.
-        raise DataError(f"{path}: not valid XML ({error}), expected a Mulan label list") from None
+        raise DataError(f"{path}: not valid XML ({error}), expected a Mulan label list such as {_LIST}") from None
     names = [element.get("name") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names or None in names:
         raise DataError(

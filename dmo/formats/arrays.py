@@ -25,7 +25,7 @@ from zarr.buffer import default_buffer_prototype
 
 from dmo.blocks import ByRows, Rows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, check_memory, existing, first_line
+from dmo.formats.files import DataError, check_memory, existing, first_line, missing_array
 from dmo.formats.matlab import ROWS_PER_BYTE
 
 _LARGEST = 1 << 48  # maximum number of rows or columns
@@ -49,7 +49,8 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         MemoryError,
     ) as error:  # parsing the header as a Python literal can raise any of these errors
         raise DataError(
-            f"{where}: no .npy header at byte 0 ({first_line(error)}); the file is truncated or of another format"
+            f"{where}: no .npy header at byte 0 ({first_line(error)}), expected a complete file; fetch it again, or "
+            "write it with numpy.save"
         ) from None
     if any(length < 0 or length > _LARGEST for length in shape):
         raise DataError(
@@ -57,7 +58,7 @@ def _header(stream: IO[bytes], where: str, size: int) -> tuple[tuple[int, ...], 
         )
     if dtype.hasobject:
         raise DataError(
-            f"{where}: holds Python objects at byte {stream.tell()}, expected numbers; save it with a numeric dtype"
+            f"{where}: contains Python objects at byte {stream.tell()}, expected numbers; save it with a numeric dtype"
         )
     first, needed = stream.tell(), math.prod(shape) * dtype.itemsize
     if first + needed > size:
@@ -161,30 +162,36 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError(f"{path}: HDF5 files need h5py; pip install dmo-learn[matlab]") from error
+        raise ImportError(
+            f"{path}: HDF5 files need h5py, which is not installed; run: pip install dmo-learn[matlab]"
+        ) from error
     try:
         with h5py.File(path, "r") as file:
             yield file
     except UserError:
         raise
     except (*_DAMAGED, KeyError) as error:
-        raise DataError(f"{path}: cannot be read as HDF5 ({first_line(error)}); truncated or damaged") from None
+        raise DataError(
+            f"{path}: cannot be read as HDF5 ({first_line(error)}), expected a complete file; fetch it again"
+        ) from None
 
 
 def open_hdf5(path: str | os.PathLike[str], name: str | None = None) -> HdfRows:
     """Open a dataset of an HDF5 file by name, or its only two-dimensional dataset if `name` is None."""
-    import h5py
-
     path, found = existing(path), dict[str, tuple[int, ...]]()
     with opened_hdf5(path) as file:
+        import h5py
+
         file.visititems(lambda key, node: found.update({key: node.shape} if isinstance(node, h5py.Dataset) else {}))
     matrices = [key for key, shape in found.items() if len(shape) == 2]
     if name is None and len(matrices) == 1:
         name = matrices[0]
     if name is None:
-        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+        raise DataError(
+            f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
+        )
     if name not in found:  # links are not listed, because they may lead to other files
-        raise DataError(f"{path}: no array {name!r}, expected one of {', '.join(found) or 'none'}")
+        raise missing_array(path, name, found)
     return HdfRows(path, name)
 
 
@@ -321,7 +328,8 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, Rows]:
     except _DAMAGED as error:
         size = path.stat().st_size
         raise DataError(
-            f"{path}: {error}, expected a zip directory before byte {size}; the file is truncated or of another format"
+            f"{path}: {error}, expected a zip directory before byte {size}; fetch the file again, or write it with "
+            "numpy.savez"
         ) from None
     if not names:
         raise DataError(f"{path}: a zip archive without arrays, expected members that end in .npy")
@@ -592,7 +600,7 @@ def open_zarr(path: str | os.PathLike[str], name: str | None = None) -> ZarrRows
             raise DataError(f"{path}: a group with the arrays {listed}, expected one; write {path}::NAME")
         name, found = next(iter(arrays.items()))
     if not isinstance(found, zarr.Array):
-        raise DataError(f"{path}: no array {name!r}, expected one of {listed}")
+        raise missing_array(path, name, sorted(arrays))
     return _rows_of(found, f"{path}::{name}")
 
 

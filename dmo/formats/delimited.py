@@ -64,7 +64,7 @@ def text_of(path: str | os.PathLike[str]) -> bytes:
         except UnicodeError:
             raise DataError(f"{path}: is not text of a known encoding; write it as UTF-8") from None
     if b"\0" in data[:4096]:
-        raise DataError(f"{path}: byte {data.index(0)} is not text, expected a table")
+        raise DataError(f"{path}: byte {data.index(0)} is not text, expected a table; write it as UTF-8")
     return data
 
 
@@ -130,7 +130,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
     spaced = mark == " " or _is_spaced(data, start, mark)
     rows = _some_rows(data, mark, start, spaced)
     if not rows:
-        raise DataError(f"{where}: is empty, expected a table")
+        raise DataError(f"{where}: is empty, expected a table; write one row per sample")
     names = _header(where, rows, data, mark, start, options, notes)
     body = start
     if names is not None:
@@ -140,7 +140,7 @@ def read_text(path: Path, options: TableOptions, notes: list[str]) -> tuple[pa.T
         body = next((found.start() for found in lines), len(data))
         rows = rows[1:]
         if not rows:
-            raise DataError(f"{where}: ends after its header, expected at least one row")
+            raise DataError(f"{where}: ends after its header, expected at least one row; write one row per sample")
     table = _split(where, data, start, body, mark, spaced, len(rows[0]))
     return _named(where, table, names, options, notes)
 
@@ -215,7 +215,7 @@ def _header(
     below = [value for row in body for field in row if (value := _number(field, mark)) is not None]
     fractions = sum(value != int(value) for value in below if np.isfinite(value))
     if whole and ((len(first) > 2 and len(steps) == 1 and min(steps) > 0) or 2 * fractions > len(below)):
-        raise DataError(f"{either}: it holds only integers; {cure}")
+        raise DataError(f"{either}: it contains only integers; {cure}")
     notes.append(f"{where}: the first line holds numbers, so it is read as a sample; columns are numbered")
     return None
 

@@ -59,12 +59,21 @@ def existing(path: str | os.PathLike[str]) -> Path:
     """
     path = _fetched(os.fspath(path))[0] if "://" in os.fspath(path) else Path(path)
     if path.is_dir():
-        raise DataError(f"{path}: is a folder, expected a file")
+        raise DataError(f"{path}: is a folder, expected a file; pass the path of a file")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(f"{path}: no such file; check the path")
     if not path.is_file():
         raise DataError(f"{path}: is a pipe or a device, expected a file; write its contents to a file first")
     return path
+
+
+def missing_array(
+    path: str | os.PathLike[str], name: str | None, names: Iterable[str], kind: str = "array"
+) -> DataError:
+    """Create the error for an array, variable or column that a file does not contain."""
+    names = list(names)
+    cure = f"expected one of {', '.join(names)}; write {path}::{names[0]}" if names else "the file contains none"
+    return DataError(f"{path}: the {kind} {name!r} is missing, {cure}")
 
 
 @cache

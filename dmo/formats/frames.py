@@ -86,7 +86,7 @@ def read_frame(
             odd = sorted({*table.columns, *vectors[-1]} ^ {*shards[0].columns, *vectors[0]}, key=str)
             raise DataError(
                 f"{shard}: has other columns than {source.paths[0]} ({odd[0]!r} is in only one of them), expected the "
-                "same columns in every shard"
+                "same columns in every shard; add or remove the column"
             )
         if source.is_sharded and not len(table):
             raise DataError(f"{shard}: has no rows, expected at least one in every shard; write it again, or remove it")
@@ -233,7 +233,7 @@ def _json_lines(path: Path, text: str) -> pd.DataFrame:
             raise DataError(f"{path}: line {number} is a {type(found).__name__}, expected an object with named cells")
         records.append(found)
     if not records:
-        raise DataError(f"{path}: is empty, expected a table")
+        raise DataError(f"{path}: is empty, expected a table; write one object per line")
     table = pd.DataFrame.from_records(records)
     for name in table.columns:  # nested objects are not supported
         nested = next((row for row, cell in enumerate(table[name]) if isinstance(cell, dict)), None)
@@ -336,7 +336,9 @@ def _stacked(where: str, name: str, cells: Sequence[Any], lists: Sequence[int]) 
             f"{where}: column {name!r} lists values that are not numbers; leave it out, or pass it as labels"
         ) from None
     if values.ndim != 2:
-        raise DataError(f"{where}: column {name!r} holds arrays of shape {values.shape[1:]}, expected lists of numbers")
+        raise DataError(
+            f"{where}: column {name!r} contains arrays of shape {values.shape[1:]}, expected lists of numbers"
+        )
     if len(lists) == len(cells):
         return values
     import pandas as pd
@@ -388,7 +390,9 @@ def _text_bytes(path: str, name: str, is_dictionary: bool, rows: int) -> Iterato
         while pa.types.is_list(found.type) or pa.types.is_large_list(found.type):
             found = found.flatten()
         if pa.types.is_nested(found.type):
-            raise DataError(f"{path}: column {batch.schema.names[0]!r} holds tables, expected numbers, texts or lists")
+            raise DataError(
+                f"{path}: column {batch.schema.names[0]!r} contains tables, expected numbers, texts or lists"
+            )
         indices = found.indices if is_dictionary else None
         lengths = pc.binary_length(found.dictionary if is_dictionary else found)
         yield pc.sum(lengths if indices is None else lengths.take(indices)).as_py() or 0

@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse
 
 from dmo.errors import UserError
-from dmo.formats.files import DataError, check_memory, existing, first_line
+from dmo.formats.files import DataError, check_memory, existing, first_line, missing_array
 
 if TYPE_CHECKING:
     import h5py
@@ -107,10 +107,11 @@ def read_matlab(
     found = {}
     for name in [name for name, v in variables.items() if v.kind in NUMERIC] if names is None else names:
         if name not in variables:
-            raise DataError(f"{path}: no variable {name!r}, expected one of {', '.join(variables) or 'none'}")
+            raise missing_array(path, name, variables, "variable")
         if variables[name].kind not in NUMERIC:
             raise DataError(
-                f"{path}: variable {name!r} is a {variables[name].kind}, expected a numeric or sparse matrix"
+                f"{path}: variable {name!r} is a {variables[name].kind}, expected a numeric or sparse matrix; choose "
+                "another variable"
             )
         found[name] = variables[name].read()
     return found
@@ -252,7 +253,10 @@ def _matrices(path: Path) -> Iterator[_Matrix]:
     with open(path, "rb") as file:
         head = file.read(HEADER)
         if len(head) < HEADER or head[126:128] not in (b"IM", b"MI"):
-            raise DataError(f"{path}: no byte order mark at byte 126, expected the header of a MATLAB version 5 file")
+            raise DataError(
+                f"{path}: no byte order mark at byte 126, expected the header of a MATLAB version 5 file; fetch it "
+                "again, or save it with -v7"
+            )
         order = "<" if head[126:128] == b"IM" else ">"
         position = HEADER
         while position < size:
@@ -287,7 +291,10 @@ class Variable:
         parts = self._matrix.parts()
         _, shape, _, flags = self._matrix.describe(parts)
         if flags & COMPLEX:
-            raise DataError(f"{self._matrix.path}: variable {self.name!r} holds complex numbers, expected real ones")
+            raise DataError(
+                f"{self._matrix.path}: variable {self.name!r} contains complex numbers, expected real ones; save "
+                "its real and imaginary parts as two variables"
+            )
         return _sparse(parts, shape) if self.kind == "sparse" else _dense(parts, shape)
 
     def cells(self) -> list[Variable]:
@@ -411,7 +418,10 @@ class HdfVariable:
 
     def _values(self, dataset: h5py.Dataset) -> np.ndarray:
         if dataset.dtype.names == ("real", "imag"):
-            raise DataError(f"{self._path}: variable {self.name!r} holds complex numbers, expected real ones")
+            raise DataError(
+                f"{self._path}: variable {self.name!r} contains complex numbers, expected real ones; save its real and "
+                "imaginary parts as two variables"
+            )
         if dataset.dtype.kind not in "iuf":
             raise self._damaged(f"numbers, got {dataset.dtype}")
         if dataset.external or dataset.is_virtual:
@@ -476,7 +486,8 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         import h5py
     except ImportError as error:
         raise ImportError(
-            f"{path}: MATLAB 7.3 files need h5py; pip install dmo-learn[matlab], or save with -v7"
+            f"{path}: MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn[matlab], or save "
+            "with -v7"
         ) from error
     try:
         with h5py.File(path, "r") as file:
@@ -484,6 +495,4 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     except DataError:
         raise
     except _DAMAGED as error:
-        raise DataError(
-            f"{path}: is not a complete MATLAB 7.3 file ({first_line(error)}); the file is truncated or damaged"
-        ) from None
+        raise DataError(f"{path}: is not a complete MATLAB 7.3 file ({first_line(error)}); fetch it again") from None

@@ -12,7 +12,7 @@ import numpy as np
 
 from dmo.blocks import ByRows
 from dmo.errors import UserError
-from dmo.formats.files import DataError, existing, first_line
+from dmo.formats.files import DataError, existing, first_line, missing_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ def by_pyarrow(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (MemoryError, UserError, FileNotFoundError):
         raise
     except Exception as error:  # pyarrow raises many types of exceptions
-        raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)})") from None
+        raise DataError(f"{path}: cannot be read as {kind} ({first_line(error)}); fetch it again") from None
 
 
 def open_parquet(path: str | os.PathLike[str]) -> ParquetFile:
@@ -188,7 +188,7 @@ class ParquetVectors(_ParquetRows):
         super().__init__(path, [column], f"{path}::{column}", file)
         names = file.schema_arrow.names
         if column not in names:
-            raise DataError(f"{path}: no column {column!r}, expected one of {', '.join(names) or 'none'}")
+            raise missing_array(path, column, names, "column")
         kind = file.schema_arrow.field(column).type
         dtype = _value_type(kind)
         if dtype is None:

@@ -71,7 +71,9 @@ class TableOptions:
     def __post_init__(self) -> None:
         for name, kind in self.types.items():
             if kind not in KINDS:
-                raise UserError(f"type of column {name!r} is {kind!r}, expected one of {', '.join(KINDS)}")
+                near = meant(str(kind), KINDS)
+                hint = f"; did you mean {near!r}?" if near else ""
+                raise UserError(f"type of column {name!r} is {kind!r}, expected one of {', '.join(KINDS)}{hint}")
         if self.decimal not in (None, ".", ","):
             raise UserError(f"decimal = {self.decimal!r}, expected '.' or ','")
         if self.delimiter is not None and len(self.delimiter) != 1:
@@ -344,7 +346,10 @@ class Schema:
         for column in self.columns:
             if column.name not in table.columns:
                 has = ", ".join(map(str, table.columns[:8]))
-                raise DataError(f"{where} lacks the column {column.name!r} of the training data; its columns are {has}")
+                raise DataError(
+                    f"{where}: the column {column.name!r} of the training data is missing, the columns are {has}; add "
+                    "it"
+                )
             parts.append((column, known._values(where, column, table[column.name], notes)))
         return _assembled(where, parts, len(table))
 

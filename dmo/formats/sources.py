@@ -241,7 +241,7 @@ def _listed(path: Path) -> list[str]:
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     found = [line if "://" in line else str(path.parent / line) for line in lines if line]
     if not found:
-        raise DataError(f"{path}: is empty, expected one path per line")
+        raise DataError(f"{path}: is empty, expected one path per line; write the paths into it")
     return found
 
 

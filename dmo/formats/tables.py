@@ -18,7 +18,17 @@ from dmo.blocks import Rows, array_bytes, dense, gathered, nonzero_count, packed
 from dmo.formats.arff import Arff, Attribute, open_arff
 from dmo.formats.arrays import FORMATS as VECS
 from dmo.formats.arrays import RemoteNpy, open_hdf5, open_npy, open_npz, open_vecs, open_zarr
-from dmo.formats.files import Block, DataError, SequentialRows, Stacked, check_memory, lines, open_binary, suffix
+from dmo.formats.files import (
+    Block,
+    DataError,
+    SequentialRows,
+    Stacked,
+    check_memory,
+    lines,
+    missing_array,
+    open_binary,
+    suffix,
+)
 from dmo.formats.frames import FRAMES, open_numbers
 from dmo.formats.matlab import NUMERIC, matlab_cells, matlab_variables, read_matlab
 from dmo.formats.parquet import ParquetVectors, open_parquet, vector_columns
@@ -290,7 +300,9 @@ def _checked_rows(path: str, array: str, of_labels: bool) -> Rows:
     if len(source.shape) != 2 or min(source.shape) == 0:
         raise DataError(f"{spec}: has shape {tuple(source.shape)}, expected at least one row and one column")
     if np.dtype(source.dtype).kind not in "buif":
-        raise DataError(f"{spec}: is of type {source.dtype}, expected real numbers")
+        raise DataError(
+            f"{spec}: is of type {source.dtype}, expected real numbers; save it with a type such as float32"
+        )
     if not array.endswith(".T"):
         return source
     check_memory(spec, array_bytes(source))
@@ -328,7 +340,9 @@ def _open(path: str, array: str | None, of_labels: bool) -> Rows:
         file = open_csv(path)
         return SequentialRows((file.count(), file.columns), np.dtype(np.float64), file.blocks, path)
     form = _form_of_json(path) if ending == ".json" else None
-    raise DataError(form or f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}")
+    raise DataError(
+        form or f"{path}: ends in {ending or 'nothing'!r}, expected one of {', '.join(KNOWN)}; rename or convert it"
+    )
 
 
 def _form_of_json(path: str) -> str | None:
@@ -369,9 +383,11 @@ def _pick(
     if array is None and len(matrices) == 1:
         return matrices[0]
     if array is None:
-        raise DataError(f"{path}: holds the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME")
+        raise DataError(
+            f"{path}: contains the matrices {', '.join(matrices) or 'none'}, expected one; write {path}::NAME"
+        )
     if array not in names:
-        raise DataError(f"{path}: no array {array!r}, expected one of {', '.join(names) or 'none'}")
+        raise missing_array(path, array, names)
     return array
 
 
@@ -491,8 +507,8 @@ def _label_columns(arff: Arff, outputs: np.ndarray, Y: np.ndarray) -> tuple[np.n
         truth = [TRUTH.get(value.lower()) for value in attribute.values]
         if None in truth:
             raise DataError(
-                f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected 0 "
-                f"and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 selects the first six "
+                f"{arff.path}: the label {attribute.name!r} has the values {', '.join(attribute.values[:4])}, expected "
+                f"0 and 1, or numbers, in each of {len(attributes)} labels; --label-count 6 selects the first six "
                 "attributes, -6 the last six"
             )
         Y[:, j] = np.where(np.isnan(Y[:, j]), np.nan, np.array(truth, float)[np.nan_to_num(Y[:, j]).astype(int)])

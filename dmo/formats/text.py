@@ -235,7 +235,7 @@ def read_csv(path: str | os.PathLike[str], delimiter: str | None = None, header:
     file = open_csv(path, delimiter, header)
     blocks = list(file.blocks())
     if not blocks:
-        raise DataError(f"{path}: ends after its header in line 1, expected at least one row")
+        raise DataError(f"{path}: ends after its header in line 1, expected at least one row; write one row per sample")
     return np.concatenate(blocks)
 
 
@@ -424,7 +424,7 @@ def open_svmlight(path: str | os.PathLike[str], base: int | None = None, n_featu
         labels += block
     if n == 0 or (promised is not None and n != promised):
         raise DataError(
-            f"{path}: has {n} rows, expected {promised or 'at least one'}; the file is truncated or has another format"
+            f"{path}: has {n} rows, expected {promised or 'at least one'}; fetch the file again, or correct it"
         )
     if base is None:
         base = 0 if low == 0 else 1
@@ -499,7 +499,7 @@ def _parse(path: Path, skip: int, size: int) -> Iterator[tuple[scipy.sparse.csr_
             number, line = next((n, line) for n, line in block if not _readable(line))
             raise DataError(
                 f'{path}: line {number} begins with {line[:40].decode("latin-1")!r}, expected "label,label index:value '
-                '..." with ascending indices'
+                '..." with ascending indices; correct the line'
             ) from None
 
 

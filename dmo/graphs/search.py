@@ -343,7 +343,8 @@ def _descend(X: Any, k: int, metric: Any, random_state: int | None) -> tuple[np.
         from pynndescent import NNDescent
     except ImportError as error:
         raise ImportError(
-            "neighbors: method='approximate' needs pynndescent; install dmo-learn[approximate], or use method='exact'"
+            "neighbors: method='approximate' needs pynndescent, which is not installed; run: pip install "
+            "dmo-learn[approximate], or use method='exact'"
         ) from error
     n = X.shape[0]
     with warnings.catch_warnings():

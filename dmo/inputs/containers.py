@@ -104,7 +104,7 @@ class Views:
         """Return the view with a given name, or a `Views` object with selected rows of all views."""
         if isinstance(key, str):
             if key not in self._views:
-                raise KeyError(f"no view {key!r}; there are {list(self._views)}")
+                raise KeyError(f"view {key!r} is unknown; the views are {list(self._views)}")
             return self._views[key]
         if isinstance(key, tuple):
             key, *rest = key
@@ -248,8 +248,8 @@ def _ordered(part: Any, what: str, labels: RowLabels | None) -> Any:
         repeated = known.all() and labels.index.isin(own.index).all()
         reason = "the same labels, repeated and in another order" if repeated else "only some labels in common"
         raise UserError(
-            f"the indices of {labels.owner} and {what} have {reason}, so that rows cannot be paired by them; pass the same "
-            "samples with unique labels, or reset_index(drop=True) of both to pair rows by position"
+            f"the indices of {labels.owner} and {what} have {reason}, so that rows cannot be paired by them; pass the "
+            "same samples with unique labels, or reset_index(drop=True) of both to pair rows by position"
         )
     place = own.index.get_indexer(labels.index)
     if own.counts or labels.counts:

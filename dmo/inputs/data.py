@@ -134,7 +134,7 @@ class Data:
         own = {view: weight if passive else weight * labels for view, weight in weights.views.items()}
         for view, weight in own.items():
             if not weight.any():
-                raise TooFewSamples(f"view {view!r} has no sample with a known label; leave the view out")
+                raise TooFewSamples(f"view {view!r} has no samples with a known label; leave the view out")
         some = None if known is None or picked(known, labels).all() else known
         return cls(views, SampleWeights(own, weights.labels * labels, entries, weights.before), Y, some)
 
@@ -290,7 +290,8 @@ def read_labels(
         } | dict(wanted)
         for what in (what for what, needed in asked.items() if needed):
             raise UserError(
-                f"{what} needs dense labels, and these are {Y.shape[1]} sparse ones; pass fewer labels, or leave it out"
+                f"{what} needs dense labels, got a sparse matrix of {Y.shape[1]} labels; pass fewer labels, or leave "
+                "it out"
             )
         return Data.of(views, note_many(Y), given, passive=passive)
     if dense:
@@ -343,7 +344,8 @@ def check_weights(
         unknown = [view for view in sample_weight if view not in given]
         if unknown:
             raise UserError(
-                f"sample_weight names {unknown[0]!r}, the views are {list(views)}; use names of views, or 'labels'"
+                f"sample_weight has an entry for {unknown[0]!r}, expected 'labels' or one of the views {list(views)}; "
+                "correct the name"
             )
         given = dict.fromkeys(given, 1.0) | dict(sample_weight)
         matrix = _numbers(given[LABEL_WEIGHTS])
@@ -386,7 +388,7 @@ def with_class_weights(data: Data, class_weight: ClassWeight, classes: list[Any]
         {view: weights * own for view, weights in given.views.items()}, given.labels * own, given.entries, given
     )
     if not weights.labels.any():
-        raise TooFewSamples("class_weight is 0 for all samples; give some of their classes a weight above 0")
+        raise TooFewSamples("class_weight is 0 for the classes of all samples; set at least one weight above 0")
     return replace(data, weights=weights)
 
 
@@ -427,7 +429,7 @@ def with_label_weights(
 def _named_weights(class_weight: Mapping[Any, float], names: list[Any], what: str) -> np.ndarray:
     unknown = [name for name in class_weight if name not in names]
     if unknown:
-        raise UserError(f"class_weight names {unknown[0]!r}, the {what} are {names}; use some of these")
+        raise UserError(f"class_weight has an entry for {unknown[0]!r}, but the {what} are {names}; correct the name")
     return np.array([class_weight.get(name, 1.0) for name in names], np.float64)
 
 
@@ -460,9 +462,11 @@ def _numbers(given: Any) -> np.ndarray:
 
 def _checked(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if weights.shape != shape:
-        raise UserError(f"sample_weight has shape {weights.shape}, needs {shape}; pass one weight per sample")
+        raise UserError(f"sample_weight has shape {weights.shape}, expected {shape}; pass one weight per sample")
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])
-        raise UserError(f"sample_weight is {weights[at]} at sample {at[0]}; pass finite numbers of at least 0")
+        raise UserError(
+            f"sample_weight is {weights[at]} at sample {at[0]}, expected finite numbers of at least 0; correct it"
+        )
     return weights

@@ -56,8 +56,8 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
     ):
         name, own = next(name for name in given if name not in known), [*known][1:]
         near = get_close_matches(name, own, 1)
-        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(own) or 'nothing'}"
-        raise UserError(f"{method.__name__} takes no {name}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"its parameters are {', '.join(own) or 'not named'}"
+        raise UserError(f"{method.__name__} does not support {name}; {hint}")
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Named:
     def _fewer(self, name: str, wanted: int, most: int) -> int:
         """Limit a number to the maximum that the data allow, and warn if this reduces the number."""
         if wanted > most:
-            self._warn(f"{name} = {wanted}, but these samples have {most}; took {most}, pass at most that")
+            self._warn(f"{name} = {wanted}, but these samples have {most}; {most} is used, pass at most {most}")
         return min(wanted, most)
 
     def _warn(self, text: str, category: type[Warning] = UserWarning) -> None:
@@ -247,7 +247,7 @@ def count_components(wanted: float, n_labels: int, label_rank: int, n: int) -> i
     if _is_whole(wanted):
         if not 1 <= wanted <= n - 1:
             raise TooFewSamples(
-                f"n_components = {wanted} but there are {n} samples; needs a whole number from 1 to {n - 1}"
+                f"n_components = {wanted}, but there are {n} samples; needs a whole number from 1 to {n - 1}"
             )
         return int(wanted)
     if not (_is_number(wanted) and 0 < wanted <= 1):

@@ -108,7 +108,9 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
     values, names, mask = _read_masked(y, n, labels=True)
     if isinstance(values, list) or values.ndim == 1:
         if np.any(mask):
-            raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
+            raise UserError(
+                "y is a masked vector of classes, expected a masked label matrix; drop the samples with unknown classes"
+            )
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
     # Do not copy a matrix of bytes, because each copy needs a gigabyte for 10 million samples and 100 labels.
     none = values.dtype.kind in "biu" and mask is False
@@ -279,15 +281,15 @@ def _read(y: Any, n: int, labels: bool = False) -> tuple[np.ndarray | list[Colle
     """
     values, names = (y, None) if type(y) is np.ndarray and y.dtype.kind != "O" else _converted(y)
     if not isinstance(values, list) and values.ndim == 0:
-        raise UserError(f"y is one value, {y!r}; pass one row per sample")
+        raise UserError(f"y is a single value, {y!r}; pass one row per sample")
     if len(values) != n:
         raise _unequal(len(values), n)
     if isinstance(values, list):
         return values, None
     if values.dtype.kind == "c" or (values.dtype.kind == "O" and any(isinstance(v, complex) for v in values.flat)):
-        raise UserError("y holds complex numbers; pass real and imaginary parts as separate outputs")
+        raise UserError("y contains complex numbers; pass real and imaginary parts as separate outputs")
     if values.ndim > 2:
-        raise UserError(f"y has shape {values.shape}; pass samples x labels")
+        raise UserError(f"y has shape {values.shape}, expected samples x labels; pass one row per sample")
     return _class_vector(values) if labels and values.shape[1:] == (1,) else values, names
 
 
@@ -318,8 +320,8 @@ def _sparse_labels(
         raise _unequal(y.shape[0], n)
     if are_many(y) and hierarchy_of(estimator) is not None:
         raise UserError(
-            f"a hierarchy needs dense labels, and these are {y.shape[1]} sparse ones; pass fewer labels, or leave it "
-            f"out"
+            f"a hierarchy needs dense labels, got a sparse matrix of {y.shape[1]} labels; pass fewer labels, or leave "
+            "it out"
         )
     given, gaps = _without_gaps(y)
     labels: Any = _from_matrix(estimator, given, None, reset, False)
@@ -364,10 +366,12 @@ def _class_vector(values: np.ndarray) -> np.ndarray:
 
 def _check_presence(y: Any) -> None:
     if y is None:
-        raise UserError("requires y to be passed, but the target y is None; pass labels or outputs as second argument")
+        raise UserError("requires y to be passed, but the target y is None; pass labels or targets as second argument")
     if (views := as_views(y)) is not None:
         count = f"a list of {len(y)} arrays" if isinstance(y, (list, tuple)) else f"views {list(views)}"
-        raise UserError(f"y is {count}, needs one row per sample; pass the views first and the labels second")
+        raise UserError(
+            f"y is {count}, expected labels with one row per sample; pass the views first and the labels second"
+        )
 
 
 def _unequal(got: int, n: int) -> UserError:
@@ -390,13 +394,17 @@ def _from_sets(
         vocabulary = found_in_order if classes is None else list(classes)
         unknown = sorted(found.difference(vocabulary))
         if unknown:
-            raise UserError(f"y has label {unknown[0]!r}, which is not one of classes={vocabulary}")
+            raise UserError(
+                f"y has the label {unknown[0]!r}, expected labels of classes={vocabulary}; add it to classes"
+            )
         if not found:
             raise TooFewSamples("no sample has a label; pass labels for some of them")
         _learn(estimator, vocabulary, True, [str(label) for label in vocabulary])
     else:
         if not hasattr(estimator, "label_names_"):
-            raise UserError("y has names of labels, but the fit had none; pass n x L of 0 and 1")
+            raise UserError(
+                "y has label names, but the fit had unnamed labels; pass a matrix of 0 and 1 with one column per label"
+            )
         by_name = all(isinstance(label, str) for label in found)
         vocabulary = list(estimator.label_names_) if by_name else np.asarray(estimator.classes_).tolist()
         if grow:
@@ -413,17 +421,22 @@ def _from_classes(
         _check_classes(y)
     except UserError as error:
         if hasattr(estimator, "targets") and "Unknown label type: continuous" in str(error):
-            raise UserError("Unknown label type: continuous; pass targets='real' for a regression") from error
+            raise UserError("Unknown label type: continuous; pass targets='real' for regression") from error
         raise
     if reset:
         _learn(estimator, np.unique(y if classes is None else np.asarray(list(classes))), False, None)
     elif estimator.multilabel_:
-        raise UserError("y is a vector of classes, but the fit had labels n x L; pass labels in the same columns")
+        raise UserError(
+            "y is a vector of classes, but the fit had a label matrix; pass a matrix of 0 and 1 with the same columns"
+        )
     known = np.asarray(estimator.classes_)
     if grow or classes is not None:
         unknown = np.setdiff1d(y, known)
         if unknown.size:
-            raise UserError(f"y has class {unknown[0]!r}, which is not one of classes={known.tolist()}")
+            raise UserError(
+                f"y has the class {unknown[0]!r}, expected one of {known.tolist()}; correct it, or fit again with all "
+                "classes"
+            )
     return np.asarray(y[:, None] == known[None, :])
 
 
@@ -448,12 +461,13 @@ def _from_matrix(
     known = getattr(estimator, "label_names_", None)
     count = len(estimator.classes_)
     if count > L or (count < L and not grow):
-        raise UserError(f"y has {L} labels, earlier calls had {count}; pass them all, in the same columns")
+        raise UserError(f"y has {L} labels, expected {count} as in earlier calls; pass all labels, in the same columns")
     if names is not None and known is not None:
         for j, (old, new) in enumerate(zip(known, names, strict=False)):
             if old != new:
                 raise UserError(
-                    f"column {j} of y is {new!r}, in the fit it was {old!r}; pass the labels in the order of the fit"
+                    f"column {j} of y is {new!r}, expected {old!r} as in the fit; pass the labels in the order of the "
+                    "fit"
                 )
     if grow and count < L:
         if known is None:
@@ -674,7 +688,7 @@ def refuse_for_real(estimator: Any) -> None:
     found = flat(estimator) | {"decoder": estimator._decoder}
     for name in ("prior_power", "propensity", "standardize", "decoder", "class_weight"):
         if found.get(name):
-            raise UserError(f"{name} = {found[name]!r} is for labels, and y has real values; leave it out")
+            raise UserError(f"{name} = {found[name]!r} applies to labels, but y has regression targets; leave it out")
 
 
 def read_real(
@@ -686,7 +700,9 @@ def read_real(
     """
     refuse_for_real(estimator)
     if getattr(getattr(estimator, "_product", None), "weights", None) == "tagprop":
-        raise UserError("weights = 'tagprop' learns from labels, and y has real values; pass 'alignment', or numbers")
+        raise UserError(
+            "weights = 'tagprop' needs labels, but y has regression targets; pass weights='alignment', or numbers"
+        )
     Y, flat, names = check_outputs(y, n, unknown=True)
     if reset:
         for name in ("classes_", "label_names_", "label_dtype_"):
@@ -696,7 +712,10 @@ def read_real(
         estimator.outputs_, estimator.multilabel_ = RealOutputs.of(Y, flat, weights), True
     units: RealOutputs = estimator.outputs_
     if Y.shape[1] != len(units.scale):
-        raise UserError(f"y has {Y.shape[1]} outputs, the fit had {len(units.scale)}; pass them all, in their order")
+        raise UserError(
+            f"y has {Y.shape[1]} targets, expected {len(units.scale)} as in the fit; pass all targets, in the same "
+            "order"
+        )
     scaled = units.scaled(Y)
     unknown = np.isnan(scaled)
     return (np.where(unknown, 0.0, scaled), ~unknown) if unknown.any() else (scaled, None)

@@ -175,7 +175,7 @@ class Preparation:
         for part, length in ((made.fill, width), (made.center, width + len(marked)), (made.width, width + len(marked))):
             right = right and (part is None or (part.shape == (length,) and bool(np.isfinite(part).all())))
         if not right or (made.width is not None and not made.width.all()):
-            raise UserError(f"the preparation of a view of {width} columns does not fit it")
+            raise UserError(f"the preparation expects views of {width} columns; pass the features it was made for")
         return made
 
 

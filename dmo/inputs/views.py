@@ -229,7 +229,9 @@ def check_view_names(estimator: BaseEstimator, X: Inputs, partial: bool = False)
 def only_view(views: Mapping[str, Rows]) -> tuple[str, Rows]:
     """Return the name and the rows of the only view, or raise an error if there are several views."""
     if len(views) != 1:
-        raise UserError(f"takes one view, got {list(views)}; pass one array, or use KGHA, which supports several views")
+        raise UserError(
+            f"supports one view, got {list(views)}; pass one array, or use KGHA, which supports several views"
+        )
     return next(iter(views.items()))
 
 
@@ -345,7 +347,8 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
     if len(shape) != 2:
-        raise UserError(f"view {key!r} has shape {tuple(shape)}; pass samples x features, one feature as n x 1")
+        cure = "one feature as n x 1" if len(shape) < 2 else "one row of numbers per sample"
+        raise UserError(f"view {key!r} has shape {tuple(shape)}, expected samples x features; pass {cure}")
     if 0 in getattr(view, "shape", ()):
         return view
     if _is_plain(view):
@@ -568,7 +571,7 @@ def _not_finite(
         place += f" ({names[column]!r})"
     if np.isnan(value):
         if whole:
-            place += f", as {np.isnan(stored[:, column]).mean():.0%} of the rows there"
+            place += f" ({np.isnan(stored[:, column]).mean():.0%} of the rows are NaN there)"
         cure = (
             "pass prepare=Prepare(impute='mean'), 'median' or 'zero'"
             if kind == "fillable features"
@@ -588,7 +591,8 @@ def _check_sizes(views: Mapping[str, Rows], reset: bool) -> None:
             raise UserError(f"view {key!r} is empty (shape {tuple(view.shape)}); leave it out, or pass its data")
         if view.shape[0] != n:
             raise UserError(
-                f"view {key!r} has {view.shape[0]} rows, view {first!r} has {n}; pass the same samples in every view"
+                f"view {key!r} has {view.shape[0]} rows, expected {n} as in view {first!r}; pass the same samples in "
+                "every view"
             )
     if reset and n < 2:
         raise _one_sample()
@@ -604,15 +608,15 @@ def _compare(widths: Mapping[str, int], views: dict[str, Rows]) -> dict[str, Row
     for key, width in widths.items():
         if views[key].shape[1] != width:
             raise UserError(
-                f"view {key!r} has {views[key].shape[1]} features, the model was fitted on {width}; "
-                f"pass the features that it was fitted on"
+                f"view {key!r} has {views[key].shape[1]} features, expected {width} as in the fit; "
+                "pass the same features"
             )
     return {key: views[key] for key in widths}
 
 
 def _check_names(widths: Mapping[str, int], given: Mapping[str, Any]) -> None:
     needed = list(widths)
-    cure = f"the model was fitted on {needed}; got {list(given)}, pass a mapping with the names of the fit"
+    cure = f"the model was fitted on {needed}, got {list(given)}; pass a mapping with the names of the fit"
     for key in needed:
         if key not in given:
             raise UserError(f"view {key!r} is missing; {cure}")
@@ -627,6 +631,6 @@ def _check_columns(needed: Mapping[str, Sequence[str]], given: Mapping[str, Sequ
         for j, (old, new) in enumerate(zip(needed[key], given[key], strict=False)):
             if old != new:
                 raise UserError(
-                    f"view {key!r} has the column {new!r} at place {j}, in the fit it was {old!r}; "
-                    f"pass the columns in the order of the fit"
+                    f"view {key!r} has the column {new!r} at place {j}, expected {old!r} as in the fit; "
+                    "pass the columns in the order of the fit"
                 )

@@ -249,9 +249,7 @@ class Kernel(ABC, Generic[P]):
         for key in params:
             if key not in known:
                 near = rows.nearest(key, known)
-                raise UserError(
-                    f"{self.name}: parameter {key!r} is unknown{near}; known are {', '.join(known) or 'none'}"
-                )
+                raise UserError(f"{self.name}: parameter {key!r} is unknown; known: {', '.join(known) or 'none'}{near}")
         made = replace(cast(Any, self), **params)
         self.__dict__.clear()  # remove cached values that were computed from the old parameters
         self.__dict__.update(made.__dict__)

@@ -547,15 +547,17 @@ def parse(spec: str | Kernel | dict[str, Any] | Callable[[Any, Any], Any]) -> Ke
     if callable(spec) and not isinstance(spec, type):
         return Function(spec)
     if not isinstance(spec, str):
-        raise TypeError(f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass e.g. 'rbf'")
+        raise TypeError(
+            f"kernel must be a name, a kernel or a dict, got {type(spec).__name__}; pass a name such as 'rbf'"
+        )
     prefix, dash, name = spec.partition("-")
     if not dash:
         prefix, name = "", spec
     if name not in NAMED or (dash and (prefix not in PREFIXES or name == "precomputed")):
         known = [*NAMED, *(f"{p}-{n}" for p in PREFIXES for n in NAMED if n != "precomputed")]
         raise UserError(
-            f"kernel {spec!r} is unknown{nearest(spec.lower(), known)}; known are {', '.join(NAMED)}, with a prefix "
-            f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'"
+            f"kernel {spec!r} is unknown; known: {', '.join(NAMED)}, with a prefix "
+            f"{', '.join(p + '-' for p in PREFIXES)} as in 'hellinger-rbf'{nearest(spec.lower(), known)}"
         )
     return NAMED[name](normalize=prefix) if dash else NAMED[name]()
 
@@ -689,13 +691,13 @@ def from_dict(spec: dict[str, Any]) -> Kernel:
     kinds = NAMED | DISTANCES | COMPOSITES
     if name not in kinds:
         known = list(kinds)
-        raise UserError(f"kernel {name!r} is unknown{nearest(str(name), known)}; known are {', '.join(known)}")
+        raise UserError(f"kernel {name!r} is unknown; known: {', '.join(known)}{nearest(str(name), known)}")
     kind = kinds[name]
     parameters = [f.name for f in fields(kind)]
     wrong = [key for key in rest if key not in parameters]
     if wrong:
         hint = nearest(wrong[0], parameters)
-        raise UserError(f"{name}: parameter {wrong[0]!r} is unknown{hint}; known are {', '.join(parameters) or 'none'}")
+        raise UserError(f"{name}: parameter {wrong[0]!r} is unknown; known: {', '.join(parameters) or 'none'}{hint}")
     if name in COMPOSITES:
         rest["kernels"] = tuple(from_dict(part) for part in rest["kernels"])
     return kind(**rest)

@@ -77,7 +77,7 @@ class ProductKernel(ParameterObject):
         """Convert the name "product" to an object of this class. Other kernels are returned unchanged."""
         if not (is_product(value) or hasattr(value, "set_params")):
             raise UserError(
-                f"distances, gamma and weights are those of kernel='product', got kernel={value!r}; leave them out"
+                f"distances, gamma and weights apply only to kernel='product', got kernel={value!r}; leave them out"
             )
         return cls._of(value) if is_product(value) else value
 

@@ -31,7 +31,7 @@ def stratified_folds(
     n = Y.shape[0]
     shares = np.full(folds, 1.0) if isinstance(folds, (int, np.integer)) and folds > 0 else np.asarray(folds, float)
     if shares.ndim != 1 or not 2 <= len(shares) <= n:
-        raise UserError(f"folds = {folds} for {n} samples; expected 2 <= folds <= samples")
+        raise UserError(f"folds = {folds} for {n} samples; expected a number of folds from 2 to {n}")
     if not (shares > 0).all():
         raise UserError(f"folds = {folds}; every part needs a fraction above 0")
     shares, rng = shares / shares.sum(), np.random.default_rng(random_state)
@@ -56,8 +56,8 @@ def describe_test_split(Y: Any, test: np.ndarray, share: float) -> str:
     far = np.abs(held / counts - share).max(initial=0.0)
     return (
         f"test split: {test.sum()} of {len(test)} samples; the test share of a label differs from {share:g} by at most "
-        f"{far:.2g}; {(held == 0).sum()} of {len(counts)} labels have no test sample, {(held == counts).sum()} no training "
-        "sample"
+        f"{far:.2g}; {(held == 0).sum()} of {len(counts)} labels have no test sample, {(held == counts).sum()} no "
+        "training sample"
     )
 
 

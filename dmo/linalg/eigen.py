@@ -264,7 +264,10 @@ def check_rank(rank: int, k: int) -> None:
 
 def _too_few(rank: int, k: int) -> UserError:
     if not rank:
-        return UserError("the problem has no direction: features, labels or classes are constant over its samples")
+        return UserError(
+            "no direction can be computed, because the features, labels or classes are constant; pass samples that "
+            "differ"
+        )
     few = f"n_components = {k}, but the problem has only {rank} directions; lower n_components to {rank}"
     error = TooFewDirections(few)
     error.rank = rank

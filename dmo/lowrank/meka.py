@@ -269,7 +269,9 @@ def meka(
     if basis not in ("block-row", "eigen") or link not in ("exact", "sampled"):
         raise UserError(f"basis = {basis!r}, link = {link!r}; known: 'block-row', 'eigen'; 'exact', 'sampled'")
     if not 0 <= eta < 1:
-        raise UserError(f"eta = {eta}; it is the fraction of links to set to zero, expected from 0 to below 1")
+        raise UserError(
+            f"eta = {eta}, expected a fraction of links from 0 to below 1; the links of this fraction are set to zero"
+        )
     rng = np.random.default_rng(random_state)
     fitted, sample, seed, X = begun(kernel, X, learning_rows(fit_rows, rank, None, clusters), rng)
     partition = Partition.of(fitted, sample, clusters, np.dtype(dtype), rng)

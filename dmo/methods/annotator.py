@@ -203,8 +203,8 @@ class Annotator(Estimator):
             return data
         if not self._decodes or self.outputs_ is not None or self.multilabel_:
             raise UserError(
-                "class_weight is for a vector of classes, since the method learns from all labels of a sample at once; weigh "
-                "samples, or take MultiViewRidge"
+                "class_weight needs a vector of classes, because the method learns all labels of a sample together; "
+                "pass sample_weight, or use MultiViewRidge"
             )
         return with_class_weights(data, given, self.classes_.tolist())
 
@@ -354,17 +354,18 @@ class Annotator(Estimator):
         if self.decoding_ is None:
             if not self._by_scores.label_sets:
                 raise UserError(
-                    "a fit with label_sets=False learns no probabilities; fit with decoder=None, or take decision_function"
+                    "probabilities are not learned with label_sets=False; fit with decoder=None, or use "
+                    "decision_function"
                 )
             n, L = self.rule_.n_train, len(self.rule_.frequency)
             if n >= LEAST and L > _MANY:
                 raise UserError(
-                    f"no probabilities are learned from {L} labels that a fit took as a sparse matrix; take top_labels or "
-                    "decision_function, or fit on y.toarray() where it fits into memory, or on fewer labels"
+                    f"probabilities are not learned from a sparse matrix of {L} labels; use top_labels or "
+                    "decision_function, or fit on y.toarray() if it fits into memory"
                 )
             raise UserError(
-                "too few samples to learn probabilities from, or a fit of an earlier version; fit on more of them, or take "
-                "decision_function"
+                "the model has no probabilities, because it was fitted on too few samples or by an earlier version; "
+                "fit on more samples, or use decision_function"
             )
         return self._probabilities(self._scores(self._checked(X)))  # type: ignore[return-value]
 
@@ -473,10 +474,12 @@ class Annotator(Estimator):
         check_is_fitted(self)
         if self.outputs_ is not None:
             if top is not None or as_names:
-                raise UserError("real outputs have no top labels and no names of them; leave top and as_names out")
+                raise UserError(
+                    "top and as_names apply to labels, but the model learned regression targets; leave them out"
+                )
             return self._real_values(X, self.outputs_)
         if top is not None and not 1 <= top <= len(self.classes_):
-            raise UserError(f"top = {top}, but there are {len(self.classes_)} labels")
+            raise UserError(f"top = {top}, expected a number from 1 to {len(self.classes_)}, the number of labels")
         if not as_names and self._predicts_sparse:
             best, _ = self.top_labels(X, self.most_labels(top))
             places = np.repeat(np.arange(len(best)), best.shape[1]), best.ravel()
@@ -516,7 +519,7 @@ class Annotator(Estimator):
         """
         scores = self.lazy_scores(X)
         if not 1 <= top <= scores.shape[1]:
-            raise UserError(f"top = {top}, but there are {scores.shape[1]} labels")
+            raise UserError(f"top = {top}, expected a number from 1 to {scores.shape[1]}, the number of labels")
         labels, values = np.empty((scores.shape[0], top), np.intp), np.empty((scores.shape[0], top))
         for where in row_blocks(scores.shape[0], max(1, _ENTRIES // scores.shape[1])):
             block = scores[where]
@@ -719,7 +722,7 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
     """Compute label scores or predicted targets with a fitted model of dmo or another library."""
     if isinstance(model, Annotator):
         if not model._decodes:
-            raise UserError(f"{model._title} learns nothing from labels, so that nothing can be compared by them")
+            raise UserError(f"{model._title} does not learn from labels, so its scores of labels cannot be compared")
         real = model.outputs_
         return model._label_scores(X) if real is None else model._real_values(X, real).reshape(-1, len(real.scale))
     if hasattr(model, "decision_function"):

@@ -211,8 +211,8 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
         return reconstruction_weights(X, neighbors(X, k), reg)
     if size * (size - 1) > PAIRS:
         raise UserError(
-            f"a class has {size} samples, and all its pairs would be taken; pass n_neighbors (such as 15) to take the "
-            f"nearest ones"
+            f"a class has {size} samples, too many to use all pairs; pass n_neighbors (such as 15) to use the nearest "
+            "ones"
         )
     if not reg:
         return reconstruction_weights(X, neighbors(X, size - 1), reg)
@@ -242,7 +242,8 @@ def in_class(samples: TraceSamples, k: int | None) -> Iterator[tuple[int, csr_ar
     pairs = float((samples.Y.sum(axis=0) ** 2).sum())
     if k is None and pairs > PAIRS:
         raise UserError(
-            f"the classes have {pairs:.2g} pairs of samples; pass n_neighbors (such as 15) to take the nearest ones"
+            f"the classes have {pairs:.2g} pairs of samples, too many to use all; pass n_neighbors (such as 15) to use "
+            "the nearest ones"
         )
     for label, own in samples.members():
         size = len(own)

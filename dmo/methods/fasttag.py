@@ -166,7 +166,8 @@ class FastTag(OnBase):
         if data.known is not None:
             if not base.center or is_product(base.kernel):
                 raise UserError(
-                    "unknown labels need a base with center=True and one kernel per view; fill them, or pass one"
+                    "unknown labels need a base with center=True and one kernel per view; pass such a base, or fill "
+                    "them"
                 )
             data = complete_labels(data, base.kernel, base.approximation, base.random_state)
             base.set_params(targets="real")

@@ -482,8 +482,8 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         freedom = min(n - 1, sum(G.shape[1] - 1 for G in indicators))
         if not 1 <= self.n_components <= freedom:
             raise TooFewSamples(
-                f"n_components = {self.n_components}, but {n} samples in "
-                f"{sum(G.shape[1] for G in indicators)} categories of {len(indicators)} columns span {freedom} dimensions"
+                f"n_components = {self.n_components}, but {n} samples in {sum(G.shape[1] for G in indicators)} "
+                f"categories of {len(indicators)} columns span {freedom} dimensions"
             )
         parts = [np.where(has, weights, 0.0)[used] for has in known.T]
         rows = [np.sqrt(part)[:, None] for part in parts]
@@ -586,6 +586,6 @@ def _one_view(X: Any) -> tuple[str, Any]:
     if not isinstance(X, Mapping):
         return SINGLE, X
     if len(X) != 1:
-        raise UserError(f"takes one view, got {list(X)}; pass the one whose columns are categories")
+        raise UserError(f"supports one view, got {list(X)}; pass the one whose columns are categories")
     view, source = next(iter(X.items()))
     return str(view), rows(source)

@@ -121,15 +121,18 @@ class Incremental(Estimator):
         check_parameters(self)
         if getattr(self, "_decoder", None) is not None:
             raise UserError(
-                "a decoder learns from held-out scores of all samples, and partial_fit does not see them all; use fit"
+                "a decoder needs out-of-fold scores of all samples, which partial_fit does not have; use fit"
             )
         if getattr(self, "class_weight", None) is not None:
             raise UserError(
-                "how often classes occur is not known before all samples; give their weights as sample_weight"
+                "partial_fit does not support class_weight, because the class frequencies are unknown; pass "
+                "sample_weight"
             )
         first = not hasattr(self, "pass_")
         if first and (hasattr(self, "expansions_") or hasattr(self, "expansion_")):
-            raise UserError("fit kept no moments to add to; begin with partial_fit, or fit all rows again")
+            raise UserError(
+                "a model of fit cannot be continued by partial_fit; start with partial_fit, or fit all rows again"
+            )
         y, sample_weight = paired(X, y, sample_weight)
         raw = check_raw_views(self, X, reset=first)
         if self.one_view:
@@ -162,14 +165,17 @@ class Incremental(Estimator):
         """Read the labels or regression targets of n additional samples, or return None if the method ignores y."""
         vector = self.targets != "real" and not is_label_sets(y) and np.ndim(cast(ArrayLike, y)) == 1
         if first and classes is None and vector:
-            raise UserError("the first partial_fit of a vector of classes needs all of them; pass classes")
+            raise UserError(
+                "the first call of partial_fit with a vector of classes needs the list of all classes; pass "
+                "classes=[...]"
+            )
         if first:
             self.outputs_ = None
         if self.outputs_ is None and not (first and recognized(y, self.targets)[1] == "real"):
             return check_labels(self, y, n, reset=first, grow=True, classes=classes if first else None, dtype=np.uint8)
         Y, known = read_real(self, y, n, first, weights)
         if known is not None:
-            raise UserError("partial_fit needs all outputs of all samples; fill the missing values, or use fit")
+            raise UserError("partial_fit does not support missing targets; fill the missing values, or use fit")
         return Y
 
     def _learn_from_pass(self, done: LowRankPass, data: Data) -> None:

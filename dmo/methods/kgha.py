@@ -247,7 +247,8 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         data = read_labels(self, views, y, weights, {"learning weights": learned}, passive=True)
         if learned and not (data.complete and self.class_weight is None):
             raise UserError(
-                f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give the weights"
+                f"weights={self._product.weights!r} does not support missing labels, missing views, sample_weight and "
+                "class_weight; pass weights as numbers"
             )
         return data
 
@@ -438,8 +439,8 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         k = count_components(self.n_components, n_labels, rank, n)
         if not rank and not self.center:
             raise TooFewSamples(
-                "the labels are the same in all samples, and without centering their scores would be rounding divided by "
-                "rounding; pass labels that differ, or center=True"
+                "all samples have the same labels, from which nothing can be learned without centering; pass labels "
+                "that differ, or center=True"
             )
         if k > rank:
             self._warn(

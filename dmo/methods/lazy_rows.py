@@ -44,7 +44,9 @@ def row_by_row(method: Method) -> Method:
             return _indexed(self, name, X, method(self, X, *args, **kwargs))
         check_is_fitted(self)
         if kwargs.get("as_names") or len(args) > 1:
-            raise UserError("a dask array holds no names; leave as_names out, and look up the columns in classes_")
+            raise UserError(
+                "as_names is not supported for dask arrays; leave it out, and look up the columns in classes_"
+            )
         if args:
             kwargs |= {"top": args[0]}
         partial = self._takes_partial_views

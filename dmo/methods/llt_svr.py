@@ -44,7 +44,7 @@ def neighborhood_frames(
     distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     m, L = distinct.shape
-    what, fix = f"local frames of {len(Y)} samples, matrices of {L} x {L} outputs each,", "use frame='identity'"
+    what, fix = f"local frames of {len(Y)} samples, with a matrix of {L} x {L} outputs each,", "use frame='identity'"
     require(frame_bytes(len(Y), m, L, n_neighbors), 1.0, what, f"{fix}, or fewer outputs")
     if neighbors == "distinct":
         counts, n_neighbors = np.ones(len(distinct)), min(n_neighbors, len(distinct))

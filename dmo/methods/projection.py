@@ -79,7 +79,8 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         if isinstance(self.expansion_, LinearExpansion):
             return np.asarray(self.expansion_.coefficients).T
         raise AttributeError(
-            f"{self._title} has a kernel: its functions have no directions; see dmo.space.describe_space"
+            f"{self._title} has a nonlinear kernel, which has no directions; use kernel='linear', or "
+            "dmo.space.describe_space"
         )
 
     @row_by_row
@@ -239,9 +240,7 @@ class IncrementalProjection(Incremental, DecodingProjection):
         if not self._learns_outputs:
             return None
         if not self._decodes:
-            raise UserError(
-                "partial_fit adds up products of labels as they are; take label_kernel='linear', or use fit"
-            )
+            raise UserError("partial_fit supports only linear label kernels; use label_kernel='linear', or fit")
         if first and are_real(y):
             self._read_factor({ROWS: np.empty((n, 0))}, y, None, "linear")
         if self.outputs_ is None:
@@ -249,7 +248,8 @@ class IncrementalProjection(Incremental, DecodingProjection):
         Y = check_outputs(y, n)[0]
         if Y.shape[1] != len(self.outputs_.scale):
             raise UserError(
-                f"y has {Y.shape[1]} outputs, earlier calls had {len(self.outputs_.scale)}; pass the same ones"
+                f"y has {Y.shape[1]} targets, expected {len(self.outputs_.scale)} as in earlier calls; pass the same "
+                "targets"
             )
         return Y
 

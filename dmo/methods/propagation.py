@@ -146,7 +146,8 @@ def _bounded(method: str, A: csr_array, largest: float, correlation: float | Non
     if correlation >= bound:
         raise TooFewSamples(  # The bound depends on the samples: a cross-validation fold can have a smaller bound.
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
-            f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities ({largest:.3g})"
+            f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities "
+            f"({largest:.3g})"
         )
     return correlation
 
@@ -287,7 +288,8 @@ class LabelPropagation(Annotator):
         found = self._propagated(W, Y, known)
         if found.residual > 10 * self.tol:
             self._warn(
-                f"the systems stopped after {found.steps} steps with a residual of {found.residual:.1e}; raise max_iter, "
+                f"the systems stopped after {found.steps} steps with a residual of {found.residual:.1e}; raise "
+                "max_iter, "
                 f"or tol above {self.tol:g}",
                 ConvergenceWarning,
             )
@@ -339,7 +341,7 @@ class LabelPropagation(Annotator):
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
         if not isinstance(self._graph.weight, str):
-            raise UserError("weights given as a matrix say nothing of new samples; use scores_, or a named weight")
+            raise UserError("a weight matrix does not contain new samples; use scores_, or a weight such as 'gaussian'")
         source = next(iter(views.values()))
         out = np.empty((source.shape[0], self.scores_.shape[1]))
         for where, block in iterate(source, _BLOCK):

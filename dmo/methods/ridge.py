@@ -300,7 +300,7 @@ class MultiViewRidge(Incremental, SharedFits):
             for name, default in (("distances", "auto"), ("gamma", 2.0), ("weights", None)):
                 if (value := getattr(self, name)) is not default and value != default:
                     raise UserError(
-                        f"{name} = {value!r} beside kernel=ProductKernel(...); give it as that kernel's {name}"
+                        f"{name} = {value!r} was passed with kernel=ProductKernel(...); pass ProductKernel({name}=...)"
                     )
 
     def _read(self, views: Mapping[str, Rows], y: Any, weights: SampleWeights | None) -> Data:
@@ -314,7 +314,8 @@ class MultiViewRidge(Incremental, SharedFits):
         self._check_label_ridges(data)
         if learned and not (data.complete and self.class_weight is None):
             raise UserError(
-                f"weights={self._product.weights!r} needs all labels and views of all samples, each once; give them"
+                f"weights={self._product.weights!r} does not support missing labels, missing views, sample_weight and "
+                "class_weight; pass weights as numbers"
             )
         return data
 
@@ -337,8 +338,8 @@ class MultiViewRidge(Incremental, SharedFits):
         engine = choose_engine(self.approximation, Y.shape[0], len(names))
         if is_exact(engine):
             raise UserError(
-                f"an exact kernel has {Y.shape[0]} x {Y.shape[1]} coefficients; take approximation=Nystrom(...), or a linear "
-                f"kernel, for so many labels"
+                f"an exact kernel of {Y.shape[0]} samples with {Y.shape[1]} labels has too many coefficients; use "
+                "approximation=Nystrom(...) or kernel='linear'"
             )
         return engine
 
@@ -430,7 +431,7 @@ class MultiViewRidge(Incremental, SharedFits):
         """Return the kernel weights, the ridge and the weight of each regression."""
         if self.combine == "product" or is_product(self.kernel):
             raise UserError(
-                "a product of kernels has no low-rank form; take combine='kernels', or approximation='exact'"
+                "a product of kernels has no low-rank form; use combine='kernels', or approximation='exact'"
             )
         if self._by_target:
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
@@ -438,7 +439,8 @@ class MultiViewRidge(Incremental, SharedFits):
             self.view_weights_ = given_weights(self._product.weights, names)
         elif not hasattr(self, "view_weights_"):  # A search has not fitted the model yet.
             raise UserError(
-                f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
+                f"weights = {self._product.weights!r} cannot be learned from moments; pass numbers, or use "
+                "approximation='exact'"
             )
         ridges = self._ridges(names, list(self._kernels(names)))
         if self.combine == "kernels":
@@ -449,7 +451,9 @@ class MultiViewRidge(Incremental, SharedFits):
         """Whether the approximations request a solver that works on kernel values at landmarks, without factor rows."""
         asked = {by_gradients(own) for own in per_view("approximation", self.approximation_, names).values()}
         if len(asked) > 1:
-            raise UserError("views have approximations with solver='cg' and without; give all of them the same")
+            raise UserError(
+                "some views have an approximation with solver='cg', others without; pass the same solver for all views"
+            )
         return True in asked
 
     def _takes_gradients(self, data: Data) -> bool:
@@ -476,12 +480,13 @@ class MultiViewRidge(Incremental, SharedFits):
         views, names = data.views, list(data.views)
         if self._by_target:
             raise UserError(
-                "weights='per-target' takes factor rows, which solver='cg' goes without; take Nystrom(solver='direct')"
+                "weights='per-target' needs factor rows, which solver='cg' does not compute; use "
+                "Nystrom(solver='direct')"
             )
         if not data.complete or self._ridge_by_label or (self.combine != "predictions" and len(names) > 1):
             raise UserError(
-                "solver='cg' takes all labels and views of all samples, each once, one ridge for all labels, and "
-                "combine='predictions'; take Nystrom(solver='direct') for others"
+                "solver='cg' does not support missing labels, missing views, sample_weight, a ridge per label and "
+                "combine='kernels'; use Nystrom(solver='direct')"
             )
         kernels = per_view("kernel", self.kernel, names)
         engines = per_view("approximation", self.approximation_, names)
@@ -567,7 +572,7 @@ class MultiViewRidge(Incremental, SharedFits):
         views, n, engine = data.views, data.n, replace(exact_engine(self.approximation_), precision="float64")
         if choose_storage(engine, n, len(views), 8) != "memory":
             raise UserError(
-                f"weights='per-target' needs exact kernels of {n} rows in memory; take Exact(storage='memory') where they "
+                f"weights='per-target' needs exact kernels of {n} rows in memory; use Exact(storage='memory') if they "
                 "fit, or Nystrom()"
             )
         targets = data.Y - data.frequency if self.center else data.Y.astype(np.float64)
@@ -628,8 +633,8 @@ class MultiViewRidge(Incremental, SharedFits):
     def _check_by_target(self, complete: bool = True) -> None:
         if not complete or is_product(self.kernel) or self.combine == "product":
             raise UserError(
-                "weights='per-target' takes all labels and views of all samples, each once, and a sum of kernels; give "
-                "them, and combine='kernels'"
+                "weights='per-target' does not support missing labels, missing views, sample_weight and products of "
+                "kernels; pass weights as numbers, or combine='kernels'"
             )
 
     def _tell_by_target(self, views: list[str], weights: np.ndarray, ridges: np.ndarray, products: np.ndarray) -> None:
@@ -658,7 +663,7 @@ class MultiViewRidge(Incremental, SharedFits):
             return
         if self._by_target:
             raise UserError(
-                "label sets with weights='per-target' take fits on parts of all samples; take fit, or "
+                "label sets with weights='per-target' need fits on parts of all samples; use fit, or "
                 "decoder=Scores(label_sets=False)"
             )
         rows = self._deciding_rows(data)
@@ -776,14 +781,17 @@ class MultiViewRidge(Incremental, SharedFits):
 
     def _check_label_ridges(self, data: Data) -> None:
         if self._ridge_by_label and not (data.complete and self.class_weight is None):
-            raise UserError("a ridge per label needs all labels and views of all samples, each once; give one for all")
+            raise UserError(
+                "a ridge per label does not support missing labels, missing views, sample_weight and class_weight; "
+                "pass one number"
+            )
 
     def _ridges(self, views: list[str], regressions: list[str]) -> dict[str, Any]:
         """Return the ridge of each regression: a number, or one ridge per label."""
         if regressions == views and not is_product(self.kernel):
             found = per_view("ridge", self.ridge, views, POSITIVES)
         elif isinstance(self.ridge, (Mapping, list, tuple)):
-            raise UserError(f"one combined kernel takes one ridge, got {self.ridge!r}; pass a number")
+            raise UserError(f"one combined kernel needs a single ridge, got {self.ridge!r}; pass a number")
         else:
             found = dict.fromkeys(regressions, check_parameter("ridge", self.ridge, POSITIVES))
         return {name: np.asarray(c, np.float64) if np.ndim(c) else c for name, c in found.items()}

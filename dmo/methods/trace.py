@@ -219,7 +219,9 @@ class TraceEmbedding(IncrementalProjection):
             data = Data.of(views, weights=weights, passive=True)
         if data.often is not None and entry.family != "global" and self.method not in SCATTERS:
             known = ", ".join([*(name for name, other in METHODS.items() if other.family == "global"), *SCATTERS])
-            raise UserError(f"method {self.method!r} takes no sample_weight; repeat rows, or take one of {known}")
+            raise UserError(
+                f"method {self.method!r} does not support sample_weight; repeat rows, or use one of {known}"
+            )
         return data
 
     def _learn(self, data: Data) -> None:
@@ -334,15 +336,16 @@ class TraceEmbedding(IncrementalProjection):
         if hasattr(self, "eigenvalues_") and not hasattr(self, "expansion_"):
             near = {"usc": "olpp", "le": "lpp", "nsc": "lpp", "mds": "pca", "lle": "npp"}.get(self.method, "lpp")
             raise UserError(
-                f"embeds the samples that it was fitted on, new ones have no "
-                f"coordinates; use fit_transform, or the projection {near!r}"
+                "cannot embed new samples, only the samples that it was fitted on; use fit_transform, or the "
+                f"projection {near!r}"
             )
         return super().transform(X)
 
     def _arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not hasattr(self, "expansion_"):
             raise UserError(
-                f"TraceEmbedding({self.method!r}): has no function of new rows to save; keep its embedding_"
+                f"TraceEmbedding({self.method!r}): cannot embed new samples, so there is no model to save; save its "
+                "embedding_"
             )
         return super()._arrays()
 

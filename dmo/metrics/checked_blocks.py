@@ -109,7 +109,7 @@ def whole(name: str, value: int, most: int, unit: str) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}; pass an int")
     if not 1 <= value <= most:
-        raise UserError(f"{name} is {value}, need 1..{most}: there are {most} {unit}; choose a number in that range")
+        raise UserError(f"{name} is {value}, expected a number from 1 to {most}, the number of {unit}")
     return int(value)
 
 

@@ -151,4 +151,4 @@ def metric_of(name: str | Metric) -> Metric:
         return lambda Y, S, w=None: float(getattr(top_scores(Y, S, top, sample_weight=w), OF_SAMPLES[base]))
     of_top = [f"{key}@5" for key in (*OF_ANNOTATIONS, *OF_LABEL_SETS, *OF_SAMPLES)]
     known = ", ".join([*of_top, *OF_SCORES, *OF_LABEL_SETS, "r2", *ERRORS])
-    raise UserError(f"unknown metric {name!r}; known: {known}")
+    raise UserError(f"metric {name!r} is unknown; known: {known}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -366,9 +367,13 @@ def _check_grid(estimator: BaseEstimator, grid: Mapping[str, Sequence[Any]]) -> 
         raise UserError("sweep: the grid is empty; pass at least one parameter with its values")
     for key, values in grid.items():
         if key not in known:
-            raise UserError(f"sweep: {type(estimator).__name__} has no parameter {key!r}; known: {', '.join(known)}")
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise UserError(f"sweep: {type(estimator).__name__} has no parameter {key!r}; {hint}")
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence) or not len(values):
-            raise UserError(f"sweep: {key} needs a list of values, got {values!r}")
+            one = isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable)
+            cure = f"pass [{values!r}]" if one else "pass a list with at least one value"
+            raise UserError(f"sweep: {key} needs a list of values, got {values!r}; {cure}")
 
 
 def _summary(scores: Sequence[float]) -> dict[str, Any]:

@@ -411,7 +411,7 @@ def _named(estimator: Any) -> Any:
     tuned = [entry for entry in REGISTRY.values() if entry.grid]
     names = {entry.command: entry.name for entry in tuned} | {entry.name.lower(): entry.name for entry in tuned}
     if estimator.lower() not in names:
-        raise UserError(f"tune: no estimator {estimator!r} is known; pass one of {', '.join(names)}, or an object")
+        raise UserError(f"tune: estimator {estimator!r} is unknown; pass one of {', '.join(names)}, or an object")
     return getattr(dmo, names[estimator.lower()])()
 
 

@@ -41,7 +41,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
     """
     folder = Folder.at(path)
     if folder.url.startswith("memory://"):
-        raise StoreError(f"{path} is memory of this process, lost when it ends; pass a path, or a URL such as s3://...")
+        raise StoreError(f"{path} exists only in the memory of this process; pass a path, or a URL such as s3://...")
     if not folder.is_local:
         trial = f".{uuid.uuid4().hex}{PARTIAL}"
         with writing(folder.url, "there"):
@@ -49,7 +49,7 @@ def check_output(path: str | os.PathLike[str]) -> None:
             folder.delete(trial)
         return
     if os.path.exists(folder.url) and not os.path.isdir(folder.url):
-        raise StoreError(f"{path} is a file, a store is a folder; choose another path")
+        raise StoreError(f"{path} is a file, but a store is a folder; choose another path")
     _try_folder(Path(folder.url))
 
 

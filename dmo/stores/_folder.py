@@ -40,7 +40,7 @@ class StoreError(UserError):
     ...         stores.check_output("memory://model")
     ...     except stores.StoreError as error:
     ...         print(error)
-    memory://model is memory of this process, lost when it ends; pass a path, or a URL such as s3://...
+    memory://model exists only in the memory of this process; pass a path, or a URL such as s3://...
     """
 
 
@@ -468,7 +468,7 @@ class Folder:
 
     def refuse_file(self) -> None:
         if self.is_local and os.path.isfile(self.url):
-            raise StoreError(f"{self.url} is a file, a store is a folder; choose another path")
+            raise StoreError(f"{self.url} is a file, but a store is a folder; choose another path")
 
     def delete(self, key: str) -> None:
         self._inside(key)

@@ -37,8 +37,8 @@ def check_attributes(url: str, root: Mapping[str, Any]) -> None:
 def _need(url: str, right: bool, name: str) -> None:
     if not right:
         raise StoreError(
-            f"{url}: the root has no usable {name!r}, it is damaged or was not written by dmo; restore zarr.json from a "
-            "copy or make the store again"
+            f"{url}: the root has no usable {name!r}, it is damaged or was not written by dmo; restore zarr.json from "
+            "a copy or make the store again"
         )
 
 
@@ -257,7 +257,8 @@ def read_root(folder: Folder) -> dict[str, Any] | None:
     kind, version = document["attributes"]["kind"], document["attributes"]["version"]
     if version > VERSIONS[kind]:
         raise StoreError(
-            f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; upgrade dmo"
+            f"{folder.url} is a {KINDS[kind]} of version {version}, this dmo reads up to {VERSIONS[kind]}; run: pip "
+            "install --upgrade dmo-learn"
         )
     if version < OLDEST[kind]:
         raise StoreError(
@@ -289,8 +290,8 @@ def _document(url: str, data: bytes) -> dict[str, Any]:
         return {**document, "attributes": {**known, "kind": kind}}
     if {"checksum", "configuration", "provenance"} & set(known):
         raise DamagedRoot(
-            f"{url}: {ROOT} is damaged, it lacks the kind or version of the store; restore it from a copy "
-            "or make the store again"
+            f"{url}: {ROOT} is damaged, the kind or version of the store is missing; restore it from a copy or make "
+            "the store again"
         )
     raise StoreError(f"{url} is not a dmo store; pass the path of a store that dmo wrote")
 
@@ -313,7 +314,7 @@ def existing_root(folder: Folder) -> dict[str, Any]:
     document = read_root(folder)
     if document is None:
         if not folder.names():
-            raise FileNotFoundError(f"no store at {folder.url}; check the path, or make the store first")
+            raise FileNotFoundError(f"no store at {folder.url}; check the path, or create the store first")
         raise StoreError(f"{folder.url} is not a dmo store; pass the path of a store that dmo wrote")
     return document
 
@@ -323,7 +324,7 @@ def open_root(folder: Folder, kind: str) -> dict[str, Any]:
     attributes = existing_root(folder)["attributes"]
     if attributes["kind"] != kind:
         found, needed = KINDS[attributes["kind"]], KINDS[kind]
-        raise StoreError(f"{folder.url} is a {found}, a {needed} is needed; pass the path of a {needed}")
+        raise StoreError(f"{folder.url} is a {found}, expected a {needed}; pass the path of a {needed}")
     if attributes.get("complete") is not True:
         raise StoreError(f"{folder.url} is incomplete: its writer has not finished; {RESUME}")
     return attributes
@@ -416,8 +417,8 @@ CONTENTS = "provenance.parameters.contents."
 def _check_same(folder: Folder, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     if found["version"] != wanted["version"]:
         raise StoreError(
-            f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does not "
-            "write to; remove it or choose another path"
+            f"{folder.url} is a {KINDS[found['kind']]} of version {found['version']}, which this dmo reads but does "
+            "not write to; remove it or choose another path"
         )
     what, cure = "started", "pass the same configuration to resume, or overwrite=True (--overwrite) to start again"
     if found["complete"]:

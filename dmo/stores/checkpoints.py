@@ -147,8 +147,8 @@ class Checkpoint:
         arrays, meta = max(whole, key=lambda found: found[1]["serial"])
         if meta["configuration"] != self._configuration:
             raise stores.StoreError(
-                f"{place.folder}/{self._name(meta['serial'])}: holds the state of another {self._kind} (other features, "
-                f"labels or parameters); delete it, or run with the original arguments"
+                f"{place.folder}/{self._name(meta['serial'])}: contains the state of another {self._kind} (other "
+                "features, labels or parameters); delete it, or run with the original arguments"
             )
         self._serial = int(meta["serial"])
         log.info("%s: resuming from the state of an earlier run", self._kind)

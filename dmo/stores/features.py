@@ -337,7 +337,7 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore:
     >>> from dmo.stores import open_features
     >>> open_features("/nowhere/f.zarr")
     Traceback (most recent call last):
-    FileNotFoundError: no store at /nowhere/f.zarr; check the path, or make the store first
+    FileNotFoundError: no store at /nowhere/f.zarr; check the path, or create the store first
     """
     folder = Folder.at(path)
     attributes = open_root(folder, "features")

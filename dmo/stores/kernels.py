@@ -228,7 +228,7 @@ def open_kernel(path: str | os.PathLike[str]) -> KernelStore:
     >>> from dmo.stores import open_kernel
     >>> open_kernel("/nowhere/k.zarr")
     Traceback (most recent call last):
-    FileNotFoundError: no store at /nowhere/k.zarr; check the path, or make the store first
+    FileNotFoundError: no store at /nowhere/k.zarr; check the path, or create the store first
     """
     folder = Folder.at(path)
     attributes = open_root(folder, "kernel")
@@ -297,7 +297,8 @@ class KernelStore(_Tiles, Stored):
         rows, columns = where if isinstance(where, tuple) else (where, slice(None))
         if not isinstance(rows, slice) or not isinstance(columns, slice):
             raise TypeError(
-                "a kernel store is read by slices; pass kernel[a:b, c:d], and dmo.Views({'x': kernel}) to tools that split it"
+                "a kernel store is read by slices; pass kernel[a:b, c:d], and dmo.Views({'x': kernel}) to tools that "
+                "split it"
             )
         down, across = range(self.n)[rows], range(self.n)[columns]
         if down.step != 1 or across.step != 1:

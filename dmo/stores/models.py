@@ -168,7 +168,7 @@ def load_model(path: str | os.PathLike[str], prefix: str = "") -> tuple[dict[str
     >>> from dmo.stores import load_model
     >>> load_model("/nowhere/model.zarr")
     Traceback (most recent call last):
-    FileNotFoundError: no store at /nowhere/model.zarr; check the path, or make the store first
+    FileNotFoundError: no store at /nowhere/model.zarr; check the path, or create the store first
     """
     folder = Folder.at(path)
     while True:

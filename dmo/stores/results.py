@@ -187,7 +187,7 @@ def open_results(path: str | os.PathLike[str]) -> ResultStore:
     >>> from dmo.stores import open_results
     >>> open_results("/nowhere/z.zarr")
     Traceback (most recent call last):
-    FileNotFoundError: no store at /nowhere/z.zarr; check the path, or make the store first
+    FileNotFoundError: no store at /nowhere/z.zarr; check the path, or create the store first
     """
     folder = Folder.at(path)
     attributes = open_root(folder, "results")

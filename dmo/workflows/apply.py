@@ -215,7 +215,8 @@ def class_columns(fitted: Any, store: stores.FeatureStore, model: str) -> np.nda
     lost = [name for name in label_names(fitted) if name not in place]
     if lost:
         raise stores.StoreError(
-            f"{store.url} has the classes {', '.join(known[:5])}, {model} learned {lost[0]!r}; pass a store with its classes"
+            f"{store.url}: the class {lost[0]!r}, which {model} learned, is missing; the classes are "
+            f"{', '.join(known[:5])}"
         )
     return np.array([place[name] for name in label_names(fitted)])
 
@@ -230,12 +231,14 @@ def views_for(fitted: Any, store: stores.FeatureStore, model: str) -> dict[str, 
     for name, own in known.items():
         if own not in store.views:
             has = ", ".join(store.views)
-            raise stores.StoreError(f"{store.url} lacks the view {name!r} that {model} was fitted on; it has {has}")
+            raise stores.StoreError(
+                f"{store.url}: the view {name!r}, on which {model} was fitted, is missing; add it to the views {has}"
+            )
         found = store.views[own].shape[1]
         if found != widths[name]:
             raise stores.StoreError(
-                f"{store.url}: view {own!r} has {found} features, {model} was fitted on {widths[name]}; ingest the same "
-                "features"
+                f"{store.url}: view {own!r} has {found} features, {model} was fitted on {widths[name]}; ingest the "
+                "same features"
             )
     return known
 
@@ -245,9 +248,12 @@ def check_use(fitted: Any, model: str, transforms: bool = False) -> None:
     from dmo.methods.annotator import predicts  # Import lazily, because importing scikit-learn takes 2 s.
 
     if not (hasattr(fitted, "transform") if transforms else predicts(fitted)):
-        lacks = "transform samples" if transforms else "score labels"
-        cure = "`dmo fit --help` lists models of every kind"
-        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which cannot {lacks}; {cure}")
+        reason = (
+            "has no embedding; use dmo fit kgha"
+            if transforms
+            else "does not score labels; use dmo fit ridge or dmo fit kgha"
+        )
+        raise stores.StoreError(f"{model} is a {type(fitted).__name__}, which {reason}")
 
 
 def check_chances(fitted: Any, text: bool) -> None:
@@ -264,11 +270,12 @@ def known_labels(applied: AppliedModel, features: str) -> np.ndarray:
     """
     scored = applied.label_names()
     if applied.Y is None:
-        cure = "name them with --label-columns NAMES or --labels FILE, for a store in dmo ingest, or use dmo annotate"
+        cure = "pass --label-columns NAMES or --labels FILE (for a store, to dmo ingest), or use dmo annotate"
         raise stores.StoreError(f"{features} has no labels to compare with; {cure}")
     if applied.Y.shape[1] != len(scored):
         raise stores.StoreError(
-            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same labels"
+            f"{features} has {applied.Y.shape[1]} labels, the model scores {len(scored)}; pass a store with the same "
+            "labels"
         )
     known = getattr(applied.model, "label_names_", None)
     names = None if applied.columns is not None else applied.store.label_names
@@ -293,7 +300,7 @@ def label_names(model: Any) -> list[str]:
     if getattr(model, "outputs_", None) is not None:
         return [str(output) for output in range(len(model.outputs_.shift))]
     raise stores.StoreError(
-        f"this {type(model).__name__} learned from outputs without columns and cannot score labels; fit it on labels"
+        f"this {type(model).__name__} learned targets that are not labels, so it cannot score labels; fit it on labels"
     )
 
 
@@ -309,7 +316,7 @@ def checked_top(top: int | None, model: Any) -> int | None:
     if top is None:
         return None
     if learned_values(model):
-        raise UserError("the model learned real targets, not labels to choose from; leave --top out")
+        raise UserError("--top applies to labels, but the model learned regression targets; leave it out")
     labels = getattr(model, "n_seen_labels_", None) or len(label_names(model))
     if top > labels:
         raise UserError(f"--top {top}: {labels} labels have a training sample; pass a number from 1 to {labels}")
@@ -464,8 +471,8 @@ def chosen_split(store: stores.FeatureStore, wanted: str | None, default: str) -
     if wanted == ALL and ALL not in known:
         return None
     if wanted not in known:
-        has = f"it has {', '.join(known)}" if known else "it has none"
-        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {has}, or pass --split all")
+        cure = f"pass one of {', '.join(known)}, or" if known else "pass"
+        raise stores.StoreError(f"{store.url} has no split {wanted!r}; {cure} --split all")
     return wanted
 
 

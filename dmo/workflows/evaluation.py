@@ -134,7 +134,8 @@ def judge_together(
     labels = [each.applied.label_names() for each in judged]
     if any(names != labels[0] for names in labels):
         raise UserError(
-            "models must be compared on the same labels, but these learned different ones; fit them on one store"
+            "models must be compared on the same labels, but these models learned different labels; fit them on one "
+            "store"
         )
     return judged
 
@@ -204,7 +205,7 @@ def _judge(
     Y = known_labels(applied, features)
     real = applied.store.real_labels
     if real and not learned_values(applied.model):
-        raise UserError(f"{features} has real targets, but {path} scores labels; fit a model on real targets")
+        raise UserError(f"{features} has regression targets, but {path} scores labels; fit a model on {features}")
     shown = 0 if real else checked_top(count, applied.model) or _suitable(applied.model, Y)
     found = stores.describe(path)
     made = found["provenance"]["parameters"]

@@ -237,8 +237,8 @@ def _differences(
     columns = ["model", "measure", "difference", "from", "to", f"than {judged[0].name}"]
     note = (
         "From - to: 95 % interval of the paired bootstrap, which draws the same samples for both models 2,000 times; "
-        "–: the interval contains 0, so these samples do not show which model is better. F1 of a sample: mean over samples of "
-        "2 hits / (assigned labels + true labels)."
+        "–: the interval contains 0, so these samples do not show which model is better. F1 of a sample: mean over "
+        "samples of 2 hits / (assigned labels + true labels)."
     )
     return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
 
@@ -267,7 +267,7 @@ def read_sweep(path: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         is_sweep = False
     if not is_sweep:
-        raise UserError(f"{path} is not the output of dmo tune --json; run that with > {path}")
+        raise UserError(f"{path} is not the output of dmo tune --json; create it with dmo tune ... --json > {path}")
     return {"table": table, "metric": metric, "model": str(found.get("model", path))}
 
 

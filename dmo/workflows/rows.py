@@ -315,7 +315,7 @@ def _joined(
             continue
         found = joined.views[name][:, 0]
         if np.isnan(found).any():
-            raise UserError(f"{path}: {name!r} lacks samples that other files have; make a store of it with dmo ingest")
+            raise UserError(f"{path}: some samples are missing in {name!r}; convert the files with dmo ingest files")
         index = found.astype(np.intp)
         if not np.array_equal(index, np.arange(table.shape[0])):
             for view in part.views:

@@ -82,7 +82,9 @@ def of_sample(applied: AppliedModel, name: str) -> dict[str, Any]:
     ids = [str(i) for i in range(applied.store.n_samples)] if known is None else known
     if name not in ids:
         near = get_close_matches(name, ids, 1, cutoff=0.0)
-        raise UserError(f"--sample {name}: {applied.store.url} has no such sample; its ids look like {near[0]!r}")
+        raise UserError(
+            f"--sample {name}: {applied.store.url} does not contain this sample; its ids look like {near[0]!r}"
+        )
     row = ids.index(name)
     return {view: applied.store.views[view][row : row + 1] for view in applied.views}
 

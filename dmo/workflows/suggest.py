@@ -209,8 +209,8 @@ def read_answers(path: str | Path, known: Collection[str] = (), separator: str |
     except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         reason = str(error)[:300] if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"[:300]
         raise UserError(
-            f"{path} holds no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON or CSV, "
-            f"or write columns 'sample' and 'labels'"
+            f"{path} contains no answers ({reason}); export Label Studio's tasks or FiftyOne's classifications as JSON "
+            "or CSV, or write columns 'sample' and 'labels'"
         ) from error
 
 
@@ -281,7 +281,9 @@ def _of_records(records: Mapping[str, Mapping[str, Any]], names: str) -> Iterabl
         if name in _LABELS or (_are_choices(value) and name not in _OURS)
     )
     if records and len(named) != 1:
-        raise UserError(f"of {names}, {' and '.join(named) or 'none'} may hold labels; keep one field, named 'labels'")
+        raise UserError(
+            f"expected one field of labels, got {' and '.join(named) or 'none'}; keep one field, named 'labels'"
+        )
     for where, record in records.items():
         name, theirs = next(iter(named)), _TASK in record
         if name not in record and not theirs:
@@ -384,7 +386,7 @@ def names_of(applied: AppliedModel) -> list[str]:
     """Return the label names of the model, or the label names of the store if the model has none."""
     if learned_values(applied.model):
         cure = "put the right numbers into the files, and run dmo ingest and dmo fit again"
-        raise UserError(f"the model learned real targets, and answers are labels; {cure}")
+        raise UserError(f"the answers are labels, but the model learned regression targets; {cure}")
     names, stored = applied.label_names(), applied.store.label_names
     unnamed = names == [str(label) for label in range(len(names))]
     return list(stored) if unnamed and stored is not None and len(stored) == len(names) else names
@@ -598,10 +600,13 @@ def _targets(model: Any, Y: np.ndarray, added: Sequence[str]) -> np.ndarray:
     several = np.flatnonzero(Y.sum(axis=1) != 1)
     if several.size:
         raise UserError(
-            f"{several.size} samples have no label or several, but the model needs one class; answer with one label"
+            f"{several.size} samples have no label or several labels, but the model needs one class per sample; answer "
+            "with one label"
         )
     if added and model.classes_.dtype.kind != "U":
-        raise UserError(f"the classes {', '.join(added)} are new, and the model has numbered classes; fit it again")
+        raise UserError(
+            f"the classes {', '.join(added)} are new, but the classes of the model are numbers; fit the model again"
+        )
     return np.asarray([*model.classes_, *added])[Y.argmax(axis=1)]
 
 
@@ -611,8 +616,8 @@ def _by_row(answers: Mapping[str, Sequence[str]], ids: Sequence[str], features: 
     for sample, labels in answers.items():
         if (row := find(sample)) is None:
             raise UserError(
-                f"answers name the sample {sample!r}, which {features} lacks; pass the store that it is from, or --new with "
-                "the table or folder that it is in"
+                f"the answers contain the sample {sample!r}, which is not in {features}; pass the store of this "
+                "sample, or --new with its table or folder"
             )
         if set(found.setdefault(row, labels)) != set(labels):
             raise UserError(f"{ids[row]!r} has the answers {list(found[row])} and {list(labels)}; keep one answer")
@@ -641,7 +646,7 @@ def _new_names(answers: Mapping[int, Sequence[str]], names: Sequence[str], featu
     if new and not allowed:
         some = ", ".join(list(names)[:5])
         raise UserError(
-            f"answers name {new[0]!r}, which is none of the {len(names)} labels of {features} ({some}, ...); correct it, or "
-            f"pass --new-labels"
+            f"the answers contain the label {new[0]!r}, which is not among the {len(names)} labels of {features} "
+            f"({some}, ...); correct it, or pass --new-labels"
         )
     return new

@@ -48,7 +48,9 @@ def output_format(path: str, known: Sequence[str] = FORMATS) -> str:
     ending = Path(path).suffix.lower()
     if ending not in known:
         got = f"ends in {ending!r}" if ending else "has no ending"
-        raise UserError(f"the output {path} {got}, which names no format; use {', '.join(known[:-1])} or {known[-1]}")
+        raise UserError(
+            f"the output {path} {got}, which is not a known format; use {', '.join(known[:-1])} or {known[-1]}"
+        )
     return ending
 
 

@@ -360,7 +360,10 @@ def test_every_door_says_of_a_sample_what_predict_says(name, kind, tmp_path):
     if kind == "real":
         assert "run dmo ingest and dmo fit again" in run(*update, code=2).stderr
         for door in (("annotate", model, store, tmp_path / "b.zarr"), ("evaluate", model, store), ("serve", model)):
-            assert "real targets, not labels to choose from; leave --top out" in run(*door, "--top", 1, code=2).stderr
+            assert (
+                "--top applies to labels, but the model learned regression targets"
+                in run(*door, "--top", 1, code=2).stderr
+            )
         assert run("search", model, store, "--sample", "s003").stdout.count("height") > 5
         return
     assert record(*update)["changed_answers"] == 0
@@ -673,12 +676,12 @@ def test_info_of_every_kind(work, tmp_path):
 
 BAD = {
     "missing store": (("fit", "kgha", "{no}", "{out}"), "no store at"),
-    "store of another kind": (("fit", "kgha", "{m}", "{out}"), "is a model, a feature store is needed"),
+    "store of another kind": (("fit", "kgha", "{m}", "{out}"), "is a model, expected a feature store"),
     "no such model": (("evaluate", "{no}", "{f}"), "no store at"),
     "unknown view": (("fit", "kgha", "{f}", "{out}", "--views", "shape,hue"), "has no view 'hue'; it has shape, words"),
     "unknown kernel": (("fit", "kgha", "{f}", "{out}", "--kernel", "rbff"), "--kernel rbff: kernel 'rbff' is unknown"),
     "kernel of no view": (("fit", "kgha", "{f}", "{out}", "--kernel", "hue=rbf"), "view 'hue' is not used"),
-    "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; it has test, train"),
+    "unknown split": (("fit", "kgha", "{f}", "{out}", "--split", "dev"), "has no split 'dev'; pass one of test, train"),
     "ridge not positive": (("fit", "kgha", "{f}", "{out}", "--ridge", "0"), "needs a positive number"),
     "ridge no number": (("fit", "ridge", "{f}", "{out}", "--ridge", "x"), "--ridge x: expected a number"),
     "components no number": (
@@ -691,7 +694,7 @@ BAD = {
     ),
     "a misspelt choice": (
         ("fit", "kgha", "{f}", "{out}", "--solver", "krlyov"),
-        "--solver krlyov: did you mean krylov?",
+        "; did you mean krylov?",
     ),
     "too many components": (("fit", "kgha", "{f}", "{out}", "--n-components", "500"), "n_components = 500"),
     "stored without a folder": (("fit", "kgha", "{f}", "{out}", "--storage", "stored"), "needs a path"),
@@ -705,8 +708,8 @@ BAD = {
         "is a feature store, it is not replaced by",
     ),
     "rows over a model": (("transform", "{m}", "{f}", "{m}", "--overwrite"), "is a model, it is not replaced by"),
-    "no cluster": (("fit", "kgha", "{f}", "{out}", "--scheduler", "moon"), "no cluster 'moon'"),
-    "lacking view": (("annotate", "{m}", "{other}", "{out}"), "lacks the view 'words'"),
+    "no cluster": (("fit", "kgha", "{f}", "{out}", "--scheduler", "moon"), "cluster 'moon' is unknown"),
+    "lacking view": (("annotate", "{m}", "{other}", "{out}"), "the view 'words', on which"),
     "another width": (("transform", "{m}", "{narrow}", "{out}"), "has 5 features"),
     "other labels": (("evaluate", "{ms}", "{other}", "--split", "all"), "label 1 is 'lake', the model has 'sea' there"),
     "fewer labels": (("evaluate", "{ms}", "{few}"), "has 3 labels, the model scores 6"),
@@ -723,9 +726,12 @@ BAD = {
     "no view": (("ingest", "files", "{out}"), "pass --view NAME=FILE at least once"),
     "view twice": (("ingest", "files", "{out}", "--view", "a={a}", "--view", "a:test={b}"), "view 'a' is given twice"),
     "bad type": (("ingest", "files", "{out}", "--view", "a={a}", "--dtype", "a=text"), "not a type of real numbers"),
-    "no such set": (("ingest", "coral", "{tmp}", "{out}"), "no data set 'coral', expected one of bibtex, corel5k,"),
+    "no such set": (
+        ("ingest", "coral", "{tmp}", "{out}"),
+        "data set 'coral' is unknown, expected one of bibtex, corel5k,",
+    ),
     "no such card": (("ingest", "{out}.toml", "{tmp}", "{out}"), "out.zarr.toml: no such file"),
-    "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "lacks features/corel5k_RgbV3H1.npz"),
+    "folder lacks files": (("ingest", "corel5k", "{tmp}", "{out}"), "does not contain features/corel5k_RgbV3H1.npz"),
     "model over rows": (
         ("fit", "ridge", "{f}", "{rows}", "--overwrite"),
         "is a result store, it is not replaced by a model",
@@ -736,14 +742,14 @@ BAD = {
     ),
     "rows in memory": (
         ("transform", "{m}", "{f}", "memory://z.zarr"),
-        "memory://z.zarr is memory of this process, lost when",
+        "memory://z.zarr exists only in the memory of this process",
     ),
-    "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m is memory of this process, lost when"),
+    "model in memory": (("fit", "ridge", "{f}", "memory://m"), "memory://m exists only in the memory of this process"),
     "rows in an unknown format": (
         ("transform", "{m}", "{f}", "{out}.json"),
-        "ends in '.json', which names no format; use .csv, .parquet or .zarr",
+        "ends in '.json', which is not a known format; use .csv, .parquet or .zarr",
     ),
-    "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which names no format"),
+    "labels in no format": (("annotate", "{m}", "{f}", "{tmp}/labels"), "has no ending, which is not a known format"),
     "page is a folder": (("report", "{m}", "{f}", "{tmp}"), "is a folder or a device, but the output is a file"),
     "no such protocol": (("info", "s4://bucket/store"), "s4://bucket/store: Protocol not known: s4"),
     "unknown view of a set": (("ingest", "yeast", "{tmp}", "{out}", "--views", "hue"), "got view 'hue'"),
@@ -1179,7 +1185,7 @@ def test_texts_of_options_become_the_arguments_that_python_would_take():
     ):
         assert (type(found), found.get_params()) == (type(asked), asked.get_params())
     with pytest.raises(
-        dmo.UserError, match="--approximation nystrom does not support --clusters; it has --rank, --landmarks"
+        dmo.UserError, match="--approximation nystrom does not support --clusters; its options are --rank, --landmarks"
     ):
         engine("KGHA", "nystrom", {"clusters": "4"})
 
@@ -1372,7 +1378,7 @@ def test_names_that_people_guess_end_in_the_right_one(command, meant):
 def test_predict_is_another_name_of_annotate_and_an_odd_name_lists_what_there_is():
     assert "Write the predicted labels of samples" in run("predict", "--help").stdout
     assert "dmo predict is another name of dmo annotate" in run("--help").stdout
-    assert "known are ingest, extract" in run("zzzz", code=2).stderr
+    assert "the commands are ingest, extract" in run("zzzz", code=2).stderr
 
 
 @pytest.mark.parametrize(

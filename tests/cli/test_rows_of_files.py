@@ -181,7 +181,7 @@ def test_results_are_evaluated_on_files(files):
 def test_missing_labels_are_asked_for(files):
     run("fit", "ridge", "emb", "model.zarr", "--labels", "meta::tags")
     new_rows(files)
-    needed = "emb has no labels to compare with; name them with --label-columns NAMES or --labels FILE"
+    needed = "emb has no labels to compare with; pass --label-columns NAMES or --labels FILE"
     for command in (["evaluate", "model.zarr", "emb"], ["report", "model.zarr", "emb", "page.html"]):
         assert needed in run(*command, code=2).stderr
     assert needed in run("update", "model.zarr", "emb", "new.zarr", "answers.csv", code=2).stderr

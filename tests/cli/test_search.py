@@ -121,7 +121,7 @@ def test_what_cannot_be_searched_is_refused_in_one_sentence(annotated, tmp_path)
     assert "pass one of" in run(*command, code=2).stderr
     assert "pass one of" in run(*command, "--labels", "sky", "--sample", "x", code=2).stderr
     assert "did you mean 'sky'" in run(*command, "--labels", "skyy", code=2).stderr
-    assert "names no label" in run(*command, "--labels", " , ", code=2).stderr
+    assert "contains no labels" in run(*command, "--labels", " , ", code=2).stderr
     assert "scene-000" in run(*command, "--sample", "scene-1.jpg", code=2).stderr
     (tmp_path / "x.png").write_bytes(b"x")
     assert "x.png" in run(*command, "--image", tmp_path / "x.png", code=2).stderr

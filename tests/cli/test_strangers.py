@@ -200,7 +200,7 @@ def test_a_table_in_the_place_of_a_store_says_what_it_lacks(tmp_path, monkeypatc
     assert "omit the option" in run("tune", "ridge", "zoo.zarr", "t.zarr", "--id", "id", code=2).stderr
     table.drop(columns="f2").to_csv("less.csv", index=False)
     said = run("annotate", "m.zarr", "less.csv", "out.csv", code=2).stderr
-    assert "less.csv lacks the column 'f2' of the training data" in said
+    assert "less.csv: the column 'f2' of the training data is missing" in said
     table.loc[[0, 1], "id"] = "twice"
     table.to_csv("twice.csv", index=False)
     assert "the id 'twice' is in 2 rows" in run("annotate", "m.zarr", "twice.csv", "out.csv", code=2).stderr

@@ -119,7 +119,8 @@ def test_blocks_may_be_nested_and_the_inner_one_counts(local_cluster: Any) -> No
 @pytest.mark.parametrize("where", ["nowhere", "localhost:8786", "LOCAL", "."])
 def test_an_unknown_place_is_refused(where: str) -> None:
     sentence = (
-        f"no cluster '{where}': pass 'in-process', 'local', an address such as tcp://host:8786, or a scheduler file"
+        f"cluster '{where}' is unknown; pass 'in-process', 'local', an address such as tcp://host:8786, or a "
+        "scheduler file"
     )
     with pytest.raises(ValueError, match=sentence), connect(where):
         pass
@@ -143,7 +144,7 @@ def test_an_address_of_no_scheduler_is_refused_and_leaves_dask_alone(address: st
 def test_a_file_that_is_no_scheduler_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.json"
     path.write_text(text, encoding="utf-8")
-    sentence = "model.json is not a scheduler file: pass the one that `dask scheduler --scheduler-file` wrote"
+    sentence = "model.json is not a scheduler file; pass the file that `dask scheduler --scheduler-file` wrote"
     with pytest.raises(ValueError, match=sentence), connect(str(path)):
         pass
 
@@ -288,7 +289,9 @@ def test_blocks_do_not_pass_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_no_place_is_refused_by_its_type() -> None:
     with (
-        pytest.raises(ValueError, match=r"no cluster '3', of type int: pass a distributed\.Client, a cluster of Dask"),
+        pytest.raises(
+            ValueError, match=r"cluster '3' of type int is not supported; pass a distributed\.Client, a cluster of Dask"
+        ),
         connect(3),
     ):
         pass

@@ -70,7 +70,7 @@ def test_an_option_goes_before_the_environment_before_a_file_before_the_default(
 
 
 def test_a_setting_that_dmo_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no setting dmo.local.wokers; known ones are in dmo/cluster/dmo.yaml"):
+    with pytest.raises(ValueError, match=r"the setting dmo.local.wokers is unknown; see dmo/cluster/dmo.yaml"):
         setting("local.wokers")
 
 
@@ -106,14 +106,14 @@ def test_numbers_serve_as_text() -> None:
 
 
 def test_a_memory_limit_that_says_no_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="a memory limit of 'lots' is invalid: pass bytes, or text such as 4GiB"):
+    with pytest.raises(ValueError, match="a memory limit of 'lots' is invalid; pass bytes, or text such as 4GiB"):
         local_sizes(Backend("local", memory_limit="lots"))
 
 
 def test_the_setting_of_the_scheduler_is_the_default_place() -> None:
     with (
         dask.config.set({"dmo.scheduler": "nowhere"}),
-        pytest.raises(ValueError, match="no cluster 'nowhere'"),
+        pytest.raises(ValueError, match="cluster 'nowhere' is unknown"),
         connect(),
     ):
         pass
@@ -208,14 +208,14 @@ def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, where: str, module: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    sentence = f"--scheduler {where} needs {package}, which is not installed; install dmo-learn\\[{extra}\\]"
+    sentence = f"--scheduler {where} needs {package}, which is not installed; run: pip install dmo-learn\\[{extra}\\]"
     with pytest.raises(ImportError, match=sentence), connect(where):
         pass
 
 
 def test_a_batch_queue_without_its_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(OSError, match="--scheduler slurm: there is no sbatch here"), connect("slurm"):
+    with pytest.raises(OSError, match="--scheduler slurm: the command sbatch was not found"), connect("slurm"):
         pass
 
 
@@ -515,7 +515,10 @@ def test_logged_messages_do_not_keep_arrays(own: bool, local_cluster: Any) -> No
 def test_places_without_their_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ssh: 0 hosts in dmo.ssh.hosts, at least 2 are needed"), connect("ssh"):
         pass
-    with pytest.raises(ValueError, match=r"gateway: no address; set dmo.gateway.address"), connect("gateway"):
+    with (
+        pytest.raises(ValueError, match=r"gateway: the address is missing; set dmo.gateway.address"),
+        connect("gateway"),
+    ):
         pass
 
 
@@ -733,7 +736,7 @@ def test_certificates_and_a_plain_address_are_refused(certificates: dict[str, st
 def test_certificates_that_lack_a_file_are_named(certificates: dict[str, str], tmp_path: Path) -> None:
     with (
         dask.config.set({"dmo.tls.cert": certificates["dmo.tls.cert"]}),
-        pytest.raises(ValueError, match=r"TLS needs three files, dmo.tls.ca-file is not set"),
+        pytest.raises(ValueError, match=r"TLS needs three files, but dmo.tls.ca-file is not set"),
     ):
         tls()
     with (

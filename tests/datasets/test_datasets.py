@@ -193,9 +193,9 @@ def test_matlab_refuses_bad_files(tmp_path):
     v73 = b"MATLAB 7.3 MAT-file".ljust(512) + b"\x89HDF\r\n\x1a\n"
     refuses(put(tmp_path, "v73.mat", v73), "is not a complete MATLAB 7.3 file", read_matlab)
     refuses(put(tmp_path, "type.mat", good[:128] + b"\x63" + good[129:]), "element of type 99 at byte 128", read_matlab)
-    refuses(path, "no variable 'Y', expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
+    refuses(path, "the variable 'Y' is missing, expected one of X, cell, z, S", lambda path: read_matlab(path, ["Y"]))
     refuses(path, "variable 'cell' is a cell, expected a numeric", lambda path: read_matlab(path, ["cell"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     taller = good.replace(struct.pack("<2I2i", 5, 8, 9, 9), struct.pack("<2I2i", 5, 8, 9, 8))
     taller = put(tmp_path, "taller.mat", taller)
     expected = (
@@ -306,7 +306,7 @@ def test_matlab_73_matrices(tmp_path):
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
     refuses(path, "variable 'text' is a char, expected a numeric", lambda path: read_matlab(path, ["text"]))
-    refuses(path, "variable 'z' holds complex numbers", lambda path: read_matlab(path, ["z"]))
+    refuses(path, "variable 'z' contains complex numbers", lambda path: read_matlab(path, ["z"]))
     refuses(put(tmp_path, "cut.mat", path.read_bytes()[:3000]), "is not a complete MATLAB 7.3 file", read_matlab)
 
 
@@ -354,7 +354,9 @@ def test_a_chunk_of_matlab_73_is_bounded_before_it_is_unpacked(tmp_path, filters
 def test_a_missing_h5py_is_named_with_its_cure(tmp_path, monkeypatch):
     matlab73(tmp_path / "a.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"MATLAB 7.3 files need h5py; pip install dmo-learn\[matlab\]"):
+    with pytest.raises(
+        ImportError, match=r"MATLAB 7.3 files need h5py, which is not installed; run: pip install dmo-learn\[matlab\]"
+    ):
         read_matlab(tmp_path / "a.mat")
 
 
@@ -443,7 +445,7 @@ def test_npy_refuses_bad_files(tmp_path):
         head = good[:128].replace(b"(5, 4), }" + b" " * (len(shape) - 6), shape + b", }")
         refuses(put(tmp_path, "shape.npy", head + good[128:]), expected, open_npy)
     np.save(tmp_path / "objects.npy", np.array([1, "a"], dtype=object), allow_pickle=True)
-    refuses(tmp_path / "objects.npy", "holds Python objects at byte 128, expected numbers", open_npy)
+    refuses(tmp_path / "objects.npy", "contains Python objects at byte 128, expected numbers", open_npy)
 
 
 def test_npz_refuses_bad_files(tmp_path):
@@ -485,7 +487,7 @@ def test_zarr_refuses_bad_stores(tmp_path):
     for name in ("a", "b"):
         group.create_array(name, data=RNG.random((100, 3)), chunks=(10, 3))
     refuses(path, "a group with the arrays a, b, expected one", open_zarr)
-    refuses(path, "no array 'c', expected one of a, b", lambda path: open_zarr(path, "c"))
+    refuses(path, "the array 'c' is missing, expected one of a, b", lambda path: open_zarr(path, "c"))
     chunk = path / "b" / "c" / "3" / "0"
     chunk.write_bytes(chunk.read_bytes()[:20])
     np.testing.assert_array_equal(open_zarr(path, "b")[:30].shape, (30, 3))
@@ -702,7 +704,7 @@ def test_arff_refuses_bad_headers(tmp_path):
         refuses(put(tmp_path, "bad.arff", text), expected, open_arff)
 
     refuse("", "ends after line 0 without @data")
-    refuse(HEADER.partition("@data")[0], "ends after line 8 without @data; the file is truncated")
+    refuse(HEADER.partition("@data")[0], "ends after line 8 without @data; fetch it again")
     refuse("1,2,3\n4,5,6\n", "line 1 begins with '1,2,3', expected @relation, @attribute or @data")
     refuse("@relation r\n@data\n1\n", "@data in line 2, expected an @attribute before it")
     refuse("@attribute t relational\n@data\n", "line 1 declares 't' as 'relational', expected numeric")
@@ -808,7 +810,7 @@ def test_svmlight_refuses_bad_files(tmp_path):
     refuse("a,b,c\n", "line 1 begins with 'a,b,c'")
     refuse("1 1:2\n1 2:0.5 3:", "line 2 begins with '1 2:0.5 3:'")
     refuse("", "has 0 rows, expected at least one")
-    refuse("3 6 3\n1 2:1\n", "has 1 rows, expected 3; the file is truncated")
+    refuse("3 6 3\n1 2:1\n", "has 1 rows, expected 3; fetch the file again")
     refuse("1 7:1\n", "the largest index is 7, expected at most 6 for 6 features", n_features=6)
     refuse("1 0:1\n", "the smallest index is 0, expected at least 1", base=1)
     refuse("1\n2\n", "has no feature values")
@@ -920,8 +922,8 @@ def test_rows_by_name_of_file(tmp_path):
     np.testing.assert_array_equal(open_rows(f"{tmp_path}/two.npz::s"), [[0], [1], [2]])
     np.savez(tmp_path / "words.npz", words=np.array([["a", "b"]]), z=X + 1j)
     for spec, expected in [
-        ("two.npz", "holds the matrices X, Y, expected one; write"),
-        ("two.npz::Z", "no array 'Z', expected one of X, Y, s"),
+        ("two.npz", "contains the matrices X, Y, expected one; write"),
+        ("two.npz::Z", "the array 'Z' is missing, expected one of X, Y, s"),
         ("words.npz::words", "is of type <U1, expected real numbers"),
         ("words.npz::z", "is of type complex128, expected real numbers"),
         ("x.doc", "ends in '.doc', expected one of"),
@@ -1151,9 +1153,9 @@ def test_refused_data_leave_no_store(tmp_path):
     annotations = dict.fromkeys(("train", "test"), tmp_path / "test_annot.hvecs")
     refuse(r"'labels' has the rows 9 train, 9 test, but 'gist' has 16 train, 9 test", labels=annotations)
     refuse(r"'hue' has the rows 9 test, 16 train", views={**views, "hue": dict(reversed(views["hue"].items()))})
-    refuse(r"histograms: got view 'x', expected some of gist, hue", histograms=["x"])
-    refuse(r"got no view", views={})
-    refuse(r"labels -2: no view has these columns", DataError, labels=-2)
+    refuse(r"histograms: got view 'x', expected one of gist, hue", histograms=["x"])
+    refuse(r"got no views", views={})
+    refuse(r"labels -2: no view contains these columns", DataError, labels=-2)
     refuse(r"none\.npy: no such file", FileNotFoundError, views={"x": tmp_path / "none.npy"})
     refuse(r"label_names", label_names=["a"])
 
@@ -1244,7 +1246,7 @@ def test_a_card_of_ones_own_is_read_as_those_that_come_with_dmo(own_card, tmp_pa
             "train = 3,",
             r"points: the train samples have 2 positives \(1\.000 per sample\), expected 3",
         ),
-        ("y.npz::order", "y.npz::perm", r"y\.npz: no array 'perm', expected one of old, new, x, order"),
+        ("y.npz::order", "y.npz::perm", r"y\.npz: the array 'perm' is missing, expected one of old, new, x, order"),
     ],
 )
 def test_what_is_no_card_is_refused(own_card, tmp_path, old, new, said):
@@ -1397,8 +1399,11 @@ def test_named_sets_refuse_what_differs_from_the_card(dmo_data, tmp_path):
     (folder / "yeast-test.arff").unlink()
     (folder / "yeast.xml.xz").unlink()
     where = r"\(github.com/tsoumakas/mulan\)"
-    refuse(rf"yeast: .* lacks yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files", FileNotFoundError)
-    refuse(r"yeast: got view 'gist', expected some of features", ValueError, views=["gist"])
+    refuse(
+        rf"yeast: .* does not contain yeast-test.arff.xz {where}; yeast.xml.xz {where}; get the files",
+        FileNotFoundError,
+    )
+    refuse(r"yeast: got view 'gist', expected views among features", ValueError, views=["gist"])
 
 
 def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path):
@@ -1413,7 +1418,7 @@ def test_files_may_be_decompressed_or_out_of_their_sub_folder(dmo_data, tmp_path
         (flat / name).write_bytes((dmo_data / "corel5k/features" / name).read_bytes())
     assert ingest("corel5k", flat, tmp_path / "corel.zarr", views=["harris_hue"]).n_samples == 4999
     np.savez(flat / "corel5k_HarrisHueV3H1.npz", Y=np.zeros((4999, 300)))
-    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: no array 'X', expected one of Y"):
+    with pytest.raises(DataError, match=r"corel5k_HarrisHueV3H1.npz: the array 'X' is missing, expected one of Y"):
         ingest("corel5k", flat, tmp_path / "other.zarr", views=["harris_hue"], checksums=False)
 
 
@@ -1518,7 +1523,8 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(served, tmp_path):
     card, folder, store = tmp_path / "tiny.toml", tmp_path / "scene", tmp_path / "s.zarr"
     with pytest.raises(
-        FileNotFoundError, match=r"lacks scene-train.arff.xz \(http://127.*into .*scene, or download them with --fetch"
+        FileNotFoundError,
+        match=r"does not contain scene-train.arff.xz \(http://127.*into .*scene, or download them with --fetch",
     ):
         ingest(card, folder, store)
     assert ingest(card, folder, store, fetch=True).labels.ravel().tolist() == [1, 0, 1]
@@ -1531,7 +1537,9 @@ def test_files_of_a_card_are_fetched_with_their_checksums_or_said_to_be_missing(
     with pytest.raises(DataError, match=r"scene-test.arff differs from the card; the download was"):
         ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     (served / "scene-test.arff").unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks scene-test.arff.xz \(http.*the download failed: 404.*put them"):
+    with pytest.raises(
+        FileNotFoundError, match=r"does not contain scene-test.arff.xz \(http.*the download failed: 404.*put them"
+    ):
         ingest(card, folder, tmp_path / "t.zarr", fetch=True)
     assert sorted(path.name for path in folder.iterdir()) == ["scene-train.arff", "scene.xml"]
     assert not (tmp_path / "t.zarr").exists()
@@ -1545,7 +1553,7 @@ def test_addresses_of_cards_end_in_the_names_of_their_files():
 
 def test_unknown_sets_are_refused(tmp_path):
     known = re.escape(f"expected one of {', '.join(CARDS)}, files, or a card NAME.toml")
-    with pytest.raises(ValueError, match=rf"no data set 'coral', {known}$"):
+    with pytest.raises(ValueError, match=rf"data set 'coral' is unknown, {known}; did you mean 'corel5k'\?$"):
         ingest("coral", tmp_path, tmp_path / "s.zarr")
     with pytest.raises(FileNotFoundError, match=r"coral\.toml: no such file"):
         ingest(tmp_path / "coral.toml", tmp_path, tmp_path / "s.zarr")

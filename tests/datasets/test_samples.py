@@ -657,7 +657,7 @@ def test_cells_that_are_no_views_are_refused_with_what_to_write():
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::Z")
     with pytest.raises(DataError, match=r"the cell 'X' has 2 different matrices, expected one; pass m.mat::X\{1\}"):
         ingest_files({"v": "m.mat::X"}, "m.zarr", labels="m.mat::X")
-    with pytest.raises(DataError, match=r"no variable 'X\{3\}', expected one of X, Z, X\{1\}, X\{2\}"):
+    with pytest.raises(DataError, match=r"the variable 'X\{3\}' is missing, expected one of X, Z, X\{1\}, X\{2\}"):
         ingest_files({"v": "m.mat::X{3}"}, "m.zarr", labels=0)
 
 
@@ -710,7 +710,7 @@ def test_a_vector_of_an_archive_is_the_labels(y):
     assert (samples.label_names, store.label_names, store.class_labels) == (names, names, True)
     np.testing.assert_array_equal(store.labels, np.eye(3)[np.arange(N) % 3])
     np.testing.assert_array_equal(samples.labels, store.labels)
-    with pytest.raises(DataError, match=r"holds the matrices X, y, expected one; write s.npz::NAME"):
+    with pytest.raises(DataError, match=r"contains the matrices X, y, expected one; write s.npz::NAME"):
         ingest_files({"v": "s.npz::X"}, "t.zarr", labels="s.npz")
 
 

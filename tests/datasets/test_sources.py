@@ -95,9 +95,9 @@ def test_arrays_inside_of_files_are_named(tmp_path):
         file["group/clip"], file["other"] = X, X[:, :2]
         file["elsewhere"] = h5py.ExternalLink("x.h5", "other")
     np.testing.assert_array_equal(open_rows(f"{tmp_path}/x.h5::group/clip")[7:9], X[7:9])
-    with pytest.raises(DataError, match=r"holds the matrices group/clip, other, expected one"):
+    with pytest.raises(DataError, match=r"contains the matrices group/clip, other, expected one"):
         open_rows(tmp_path / "x.h5")
-    with pytest.raises(DataError, match="no array 'elsewhere'"):
+    with pytest.raises(DataError, match="the array 'elsewhere' is missing"):
         open_rows(f"{tmp_path}/x.h5::elsewhere")
     (tmp_path / "cut.h5").write_bytes((tmp_path / "x.h5").read_bytes()[:900])
     with pytest.raises(DataError, match=r"cut\.h5: cannot be read as HDF5"):

@@ -57,7 +57,7 @@ def test_awkward_tables_are_equal_to_split_fields_or_rejected(first, tmp_path):
         ("a,b\n1,2,3,4\n5,6,7,8\n", "rows have 4 fields, the first line \\(a, b\\) has 2"),
         ("a,b,a\n1,2,3\n", "2 columns are named 'a', expected unique names"),
         ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "line 1 mixes numbers and names; pass --header .* --no-header"),
-        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it holds only integers; pass --header"),
+        ("2019,2020,2021\n0.5,1,2\n0.25,3,4\n", "it contains only integers; pass --header"),
         ("sunny,hot\nrainy,hot\nsunny,cool\n", "its cells occur again below; pass --header"),
         ("a;b\n0,5;1\n1,5;2\n2,5;1.5\n", "column 'a' has '0,5', column 'b' has '1.5': the decimal mark"),
         ('a,b\n"1,234",1\n"2,345",2\n', "column 'a' has '1,234': the decimal mark may be ',' or '.'"),
@@ -257,7 +257,9 @@ def test_later_cells_that_do_not_fit_are_named_with_the_option(model):
         refused = run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
         assert pd.Series([" ".join(refused.split())]).str.contains(said).all(), refused
     model.drop(columns="b").to_csv("bad.csv", index=False)
-    assert "bad.csv lacks the column 'b'" in run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
+    assert (
+        "bad.csv: the column 'b' of the training data" in run("annotate", "m.zarr", "bad.csv", "p.csv", code=2).stderr
+    )
     model.assign(site="new").to_csv("new.csv", index=False)
     said = run("annotate", "m.zarr", "new.csv", "p.csv").stderr
     assert "new.csv: column 'site' has 1 unknown category ('new') in 30 rows, encoded as all zeros" in said
@@ -438,7 +440,7 @@ def test_label_columns_are_names_before_patterns():
     assert read_samples("t.csv", labels=["tag_[ab]"]).label_names == ["tag_a", "tag_b"]
     with pytest.raises(DataError, match="x: has no label column 'tag_z'; did you mean 'tag_"):
         read_samples("t.csv", labels=["tag_z"])
-    with pytest.raises(DataError, match="numbers of columns are supported only for ARFF files, pass names"):
+    with pytest.raises(DataError, match="numbers of columns are supported only for ARFF files"):
         read_samples("t.csv", labels=-1)
     run("ingest", "files", "s.zarr", "--view", "x=t.csv", "--label-columns", "3", "--drop-columns", "tag_*")
     assert open_features("s.zarr").feature_names("x") == ["a", "b", "c", "tag_a", "tag_b"]

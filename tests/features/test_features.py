@@ -314,7 +314,7 @@ def test_a_recipe_goes_through_json_and_its_fingerprint_sees_every_change():
     prints = {recipe.fingerprint(known), features.Recipe.of("gist,dense_sift", side=128).fingerprint(known)}
     other = known | {"dense_sift": features.Vocabulary(known["dense_sift"].centers + 1)}
     assert len(prints | {recipe.fingerprint(other)}) == 3
-    with pytest.raises(ValueError, match="no descriptor 'gits'"):
+    with pytest.raises(ValueError, match="descriptor 'gits' is unknown"):
         features.Recipe.of("gits")
     with pytest.raises(ValueError, match="version 0 of the descriptors"):
         features.Recipe(("gist",), version=0)
@@ -363,7 +363,7 @@ def test_models_that_cannot_be_used_are_refused(tmp_path, image):
     embedding._session.cache_clear()
     with pytest.raises(ValueError, match="is not the model that computed the features"):
         model(image)
-    with pytest.raises(ValueError, match="no descriptor 'onnx'"):
+    with pytest.raises(ValueError, match="descriptor 'onnx' is unknown"):
         features.Recipe.of("onnx")
 
 

@@ -210,7 +210,7 @@ def test_rows_that_are_not_finite_are_refused_as_they_are_read(kind: str, name: 
     views = {"a": wrong, "b": data[0]["b"]} if "KGHA" in name else {"a": {"a": wrong}}
     with pytest.raises(
         ValueError,
-        match=r"^\S+: view 'a' has NaN at row 2590, column 4(, as 0% of the rows there)?; pass prepare=Prepare",
+        match=r"^\S+: view 'a' has NaN at row 2590, column 4( \(0% of the rows are NaN there\))?; pass prepare=Prepare",
     ):
         FITS[name][0](views, data[1])
 

@@ -116,7 +116,8 @@ def test_missing_cells_are_refused_with_the_name_of_the_column_and_its_share():
     X = pd.DataFrame(WILD.copy(), columns=[f"c{j}" for j in range(D)])
     X.loc[::10, "c4"] = np.nan
     with pytest.raises(
-        UserError, match=r"row 0, column 4 \('c4'\), as 10% of the rows there; pass prepare=Prepare\(impute='mean'"
+        UserError,
+        match=r"row 0, column 4 \('c4'\) \(10% of the rows are NaN there\); pass prepare=Prepare\(impute='mean'",
     ):
         MultiViewRidge().fit(X, Y)
     with pytest.raises(UserError, match=r"impute = 'mode'; known: .*, or None"):

@@ -438,11 +438,11 @@ def test_names_give_kernels():
 
 X = histograms()
 ERRORS = [
-    (lambda: parse("rbff"), "'rbff' is unknown; did you mean 'rbf'?; known are rbf, laplacian"),
+    (lambda: parse("rbff"), "'rbff' is unknown; known: rbf, laplacian"),
     (lambda: parse("helinger-rbf"), "did you mean 'hellinger-rbf'?"),
     (lambda: parse("l1-precomputed"), "is unknown"),
     (lambda: parse({"kernel": "gauss"}), "kernel 'gauss' is unknown"),
-    (lambda: parse({"kernel": "rbf", "bandwith": 2}), "parameter 'bandwith' is unknown; did you mean 'bandwidth'?"),
+    (lambda: parse({"kernel": "rbf", "bandwith": 2}), "parameter 'bandwith' is unknown"),
     (lambda: parse({"pixels": "rbf"}), "expected one kernel, got a mapping of 'pixels'"),
     (lambda: RBF("meen"), "rbf: bandwidth must be a number or one of 'mean', 'median'"),
     (lambda: Laplacian(0), "laplacian: bandwidth must be a positive number, got 0"),
@@ -622,7 +622,7 @@ def test_searches_set_parameters_of_a_kernel_in_copies_alone():
     before = fitted.tile(fitted.prepare(X), fitted.prepare(X))
     wider = fitted.set_params(scale=2.0, offset=tuple(np.ones(4)))
     np.testing.assert_allclose(wider.tile(wider.prepare(X), wider.prepare(X)), before**0.25, atol=1e-5)
-    with pytest.raises(UserError, match="rbf: parameter 'bandwith' is unknown; did you mean 'bandwidth'"):
+    with pytest.raises(UserError, match="rbf: parameter 'bandwith' is unknown; known: bandwidth, normalize"):
         RBF().set_params(bandwith=1.0)
     with pytest.raises(UserError, match="rbf: scale must be a positive number"):
         RBF().set_params(scale=-1.0)

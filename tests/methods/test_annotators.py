@@ -282,7 +282,7 @@ def test_kgha_of_a_product_of_distances_is_kgha_of_the_kernel_that_they_make():
     model = KGHA(ProductKernel(known.distances, weights=known.weights), **parameters).fit(views, Y)
     found = model.transform(views)
     np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-5)
-    with pytest.raises(UserError, match="those of kernel='product', got kernel='rbf'; leave them out"):
+    with pytest.raises(UserError, match="apply only to kernel='product', got kernel='rbf'; leave them out"):
         KGHA().set_params(kernel__weights="tagprop")
     with pytest.raises(UserError, match="no low-rank form"):
         KGHA("product", approximation=Nystrom(rank=20)).fit(views, Y)

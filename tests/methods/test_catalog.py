@@ -458,9 +458,12 @@ def test_direct_methods_have_no_coordinates_for_new_rows(tmp_path):
         if entry.direct:
             model = TraceEmbedding(name, n_components=2)
             assert model.fit_transform(X).shape == (N, 2)
-            with pytest.raises(ValueError, match="new ones have no coordinates; use fit_transform, or the projection"):
+            with pytest.raises(
+                ValueError,
+                match="cannot embed new samples, only the samples that it was fitted on; use fit_transform, or the projection",
+            ):
                 model.transform(NEW)
-            with pytest.raises(ValueError, match="has no function of new rows to save"):
+            with pytest.raises(ValueError, match="cannot embed new samples, so there is no model to save"):
                 model.save(str(tmp_path / "model.zarr"))
 
 
@@ -542,7 +545,7 @@ UNWEIGHTED = dict.fromkeys(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
+@pytest.mark.filterwarnings("ignore:TraceEmbedding.*1 is used, pass at most")
 @checked_by_scikit_learn(
     [TraceEmbedding("lpp"), TraceEmbedding("lfda"), TraceEmbedding("ssmmc"), TraceEmbedding("fda")],
     expected_failed_checks=lambda model: {} if model.method == "fda" else UNWEIGHTED,

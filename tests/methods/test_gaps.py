@@ -253,7 +253,7 @@ def test_a_fit_of_gaps_keeps_no_moments_of_the_rows_before_it(gaps: str) -> None
     model.fit(VIEWS["a"], labels, sample_weight=weights)
     fresh = MultiViewRidge("linear", approximation=Nystrom(rank=5)).fit(VIEWS["a"], labels, sample_weight=weights)
     assert_allclose(model.decision_function(NEW["a"]), fresh.decision_function(NEW["a"]))
-    with pytest.raises(UserError, match="fit kept no moments to add to"):
+    with pytest.raises(UserError, match="a model of fit cannot be continued by partial_fit"):
         model.partial_fit(VIEWS["a"], Y)
 
 
@@ -340,9 +340,9 @@ def test_unknown_labels_come_in_all_forms(unknown: Any) -> None:
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (np.full(N, -1.0), "sample_weight is -1.0 at sample 0; pass finite numbers of at least 0"),
-        (np.ones(3), r"sample_weight has shape \(3,\), needs \(90,\); pass one weight per sample"),
-        ({"c": 1.0}, "sample_weight names 'c', the views are"),
+        (np.full(N, -1.0), "sample_weight is -1.0 at sample 0, expected finite numbers of at least 0"),
+        (np.ones(3), r"sample_weight has shape \(3,\), expected \(90,\); pass one weight per sample"),
+        ({"c": 1.0}, "sample_weight has an entry for 'c', expected 'labels' or one of the views"),
         ({"a": np.zeros(N)}, "view 'a': the weights of all samples are zero"),
     ],
 )
@@ -519,7 +519,7 @@ def test_weights_of_classes_are_scikit_learns_of_their_samples(model: Any, tmp_p
     assert_allclose(weighted, whole.fit(rows, y[repeated]).decision_function(NEW), atol=1e-6)
     scores = sweep(model, VIEWS, y, {"class_weight": [None, "balanced"]}, 2, "accuracy", refit=False).table
     assert [row["class_weight"] for row in scores] == [None, "balanced"]
-    with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
+    with pytest.raises(UserError, match="class_weight has an entry for 'lake', but the classes are"):
         found.set_params(class_weight={"lake": 2.0}).fit(VIEWS, y)
 
 
@@ -548,11 +548,11 @@ def test_class_weights_multiply_sample_weights(model: Any, tmp_path: Path) -> No
         assert np.abs(found.decision_function(new) - plain.decision_function(new)).max() > 1e-3
     found.save(str(tmp_path / "m.zarr"))
     assert dmo.load(str(tmp_path / "m.zarr")).class_weight == given
-    with pytest.raises(UserError, match="class_weight is for a vector of classes"):
+    with pytest.raises(UserError, match="class_weight needs a vector of classes"):
         found.fit(X, Y)
-    with pytest.raises(UserError, match="class_weight names 'lake', the classes are"):
+    with pytest.raises(UserError, match="class_weight has an entry for 'lake', but the classes are"):
         found.set_params(class_weight={"lake": 2.0}).fit(X, y)
-    with pytest.raises(UserError, match="class_weight is 0 for all samples"):
+    with pytest.raises(UserError, match="class_weight is 0 for the classes of all samples"):
         found.set_params(class_weight=dict.fromkeys(CLASSES, 0.0)).fit(X, y)
 
 
@@ -604,17 +604,22 @@ def test_weights_of_labels_that_do_not_fit_are_refused() -> None:
     ridge = MultiViewRidge("linear")
     for model, y, weights, sentence in (
         (KGHA("linear"), Y, {"labels": ENTRIES}, "is a matrix, which only MultiViewRidge with dense labels supports"),
-        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight is for a vector of classes"),
+        (KGHA("linear", class_weight="balanced"), Y, None, "class_weight needs a vector of classes"),
         (ridge, Y, {"labels": ENTRIES[:, :2]}, r"labels has shape \(90, 2\), the labels \(90, 4\)"),
-        (ridge, Y, {"labels": -ENTRIES}, "pass finite numbers of at least 0"),
-        (clone(ridge).set_params(class_weight={"sea": 2.0}), Y, None, "class_weight names 'sea', the labels are"),
+        (ridge, Y, {"labels": -ENTRIES}, "expected finite numbers of at least 0"),
+        (
+            clone(ridge).set_params(class_weight={"sea": 2.0}),
+            Y,
+            None,
+            "class_weight has an entry for 'sea', but the labels are",
+        ),
     ):
         with pytest.raises(UserError, match=sentence):
             model.fit(VIEWS, y, sample_weight=weights)
 
 
 def test_neighbors_take_no_weights() -> None:
-    with pytest.raises(UserError, match="method 'lfda' takes no sample_weight; repeat rows, or take one of pca"):
+    with pytest.raises(UserError, match="method 'lfda' does not support sample_weight; repeat rows, or use one of pca"):
         TraceEmbedding("lfda").fit(VIEWS["a"], Y.argmax(axis=1), sample_weight=WEIGHTS)
     with pytest.raises(UserError, match="method 'fda' with weighted=True does not support sample_weight and class"):
         MESD("fda", weighted=True).fit(VIEWS["a"], Y, sample_weight=WEIGHTS)
@@ -672,7 +677,7 @@ def test_very_many_sparse_labels_are_ridge_regressions_and_their_best_come_by_bl
         np.testing.assert_array_equal(dmo.load(str(tmp_path / "m.zarr")).top_labels(NEW["b"], 3)[0], labels)
     with pytest.raises(UserError, match="labels must be 0 or 1, got 2 at row 0"):
         MultiViewRidge("linear").fit(VIEWS, 2 * many)
-    with pytest.raises(UserError, match="a decoder needs dense labels, and these are 14001"):
+    with pytest.raises(UserError, match="a decoder needs dense labels, got a sparse matrix of 14001"):
         MultiViewRidge("linear", decoder="f1@2").fit(VIEWS, many)
 
 

@@ -685,7 +685,7 @@ def test_the_ridge_of_the_labels_is_theirs_alone(approximation):
 
 def test_labels_that_do_not_differ_are_refused_without_centering():
     views, Y = two_views()
-    with pytest.raises(ValueError, match="the labels are the same in all samples"):
+    with pytest.raises(ValueError, match="all samples have the same labels"):
         KGHA(center=False, n_components=1).fit(views, np.ones_like(Y))
 
 

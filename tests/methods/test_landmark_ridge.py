@@ -221,7 +221,7 @@ def test_what_gradients_do_not_take_is_named(change):
 def test_unknown_labels_are_for_the_direct_solve():
     partly = Y.astype(float)
     partly[0, 0] = np.nan
-    with pytest.raises(UserError, match="take Nystrom\\(solver='direct'\\)"):
+    with pytest.raises(UserError, match="use Nystrom\\(solver='direct'\\)"):
         MultiViewRidge("rbf", approximation=Nystrom(rank=20, solver="cg")).fit(X, partly)
 
 

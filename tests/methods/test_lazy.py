@@ -173,12 +173,12 @@ def test_two_classes_and_names():
     assert_array_equal(model.predict(_lazy(VIEWS)).compute(), model.predict(VIEWS))
     top = KGHA(n_components=2).fit(VIEWS, Y)
     assert_array_equal(top.predict(_lazy(VIEWS), 2).compute(), top.predict(VIEWS, top=2))
-    with pytest.raises(UserError, match=r"MultiViewRidge: a dask array holds no names; leave as_names out"):
+    with pytest.raises(UserError, match=r"MultiViewRidge: as_names is not supported for dask arrays; leave it out"):
         model.predict(_lazy(VIEWS), as_names=True)
     with pytest.raises(UserError, match="JEC: view 'hue' is missing"):
         JEC().fit(VIEWS, Y).predict({"gist": _lazy(A)})
     assert_allclose(model.decision_function({"gist": _lazy(A)}).compute(), model.decision_function({"gist": A}))
-    with pytest.raises(UserError, match="MultiViewRidge: view 'hue' has 2 features, the model was fitted on 3"):
+    with pytest.raises(UserError, match="MultiViewRidge: view 'hue' has 2 features, expected 3 as in the fit"):
         model.predict({"gist": _lazy(A), "hue": _lazy(B[:, :2])})
 
 

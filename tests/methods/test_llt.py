@@ -599,9 +599,7 @@ def test_frames_that_do_not_fit_into_memory_are_refused_before_they_are_made(mon
     _, most = tracemalloc.get_traced_memory()
     assert 0.5 * needed < most < 1.1 * needed
     Y = rng.normal(size=(30, 41))
-    said = (
-        rf"30 samples, matrices of 41 x 41 outputs each, need .*, {re.escape(amount(needed))} are free; use frame='iden"
-    )
+    said = rf"30 samples, with a matrix of 41 x 41 outputs each, need .*, {re.escape(amount(needed))} are free; use"
     tracemalloc.reset_peak()
     with pytest.raises(UserError, match=said):
         LLTSVR(max_iter=20, tol=1.0).fit(X, Y)

@@ -190,7 +190,7 @@ def test_fda_is_scikit_learns():
 def test_two_classes_are_parted_by_one_dimension_that_of_scikit_learn(method):
     two = np.equal(ONE, ONE[0])
     reference = LinearDiscriminantAnalysis(solver="eigen").fit(X, two).scalings_[:, :1]
-    with pytest.warns(UserWarning, match="took 1, pass at most that"):
+    with pytest.warns(UserWarning, match="1 is used, pass at most 1"):
         model = TraceEmbedding(method, **({"ridge": 1e-10} if method == "opls" else {})).fit(X, two)
     centers = model.transform(X - X.mean(axis=0)), (X - X.mean(axis=0)) @ reference
     assert abs(np.corrcoef(centers[0][:, 0], centers[1][:, 0])[0, 1]) > 1 - 1e-6
@@ -207,18 +207,20 @@ def test_unweighted_fda_is_fda_of_repeated_rows():
 def test_directions_that_are_rounding_are_not_given(make):
     rows = make(X + 100.0)
     for count, k in ((2, 2), (3, 3)):
-        with pytest.warns(UserWarning, match=f"n_components = {k}, but these samples have {k - 1}; took {k - 1}"):
+        with pytest.warns(UserWarning, match=f"n_components = {k}, but these samples have {k - 1}; {k - 1} is used"):
             model = TraceEmbedding("fda", n_components=k).fit(rows, np.arange(N) % count)
         assert model.transform(rows).shape == (N, k - 1)
     assert TraceEmbedding("fda", n_components=2).fit(rows, np.arange(N) % 3).eigenvalues_[1] > 1e-6
     for weighted in (False, True):
-        with pytest.raises(ValueError, match="the problem has no direction: features, labels or classes are constant"):
+        with pytest.raises(
+            ValueError, match="no direction can be computed, because the features, labels or classes are constant"
+        ):
             MESD("fda", n_components=1, weighted=weighted).fit(rows, Y[:, :1])
 
 
 def test_two_components_of_a_binary_label_are_one_with_a_warning():
     y = np.arange(N) % 2
-    with pytest.warns(UserWarning, match="n_components = 2, but these samples have 1; took 1"):
+    with pytest.warns(UserWarning, match="n_components = 2, but these samples have 1; 1 is used"):
         found = MESD("fda", n_components=2).fit(X, y).transform(X)
     np.testing.assert_array_equal(found, MESD("fda", n_components=1).fit(X, y).transform(X))
 
@@ -284,15 +286,15 @@ def test_bad_input_is_named():
 
 def test_all_pairs_of_large_classes_are_refused(monkeypatch):
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()) - 1)
-    with pytest.raises(ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples; pass n_neighbors"):
+    with pytest.raises(
+        ValueError, match=r"MESD\('lfda'\): the classes have .* pairs of samples, too many to use all; pass n_neighbors"
+    ):
         MESD("lfda").fit(X, Y)
     assert np.isfinite(MESD("lfda", graph=Graph(n_neighbors=3)).fit_transform(X, Y)).all()
     size = int(Y.sum(axis=0).max())
     monkeypatch.setattr(discriminant, "PAIRS", size * (size - 1) - 1)
     for name in ("sonpp", "donpp", "onpp-r"):
-        with pytest.raises(
-            ValueError, match=f"a class has {size} samples, and all its pairs would be taken; pass n_neigh"
-        ):
+        with pytest.raises(ValueError, match=f"a class has {size} samples, too many to use all pairs; pass n_neigh"):
             MESD(name).fit(X, Y)
         assert np.isfinite(MESD(name, graph=Graph(n_neighbors=3)).fit_transform(X, Y)).all()
     monkeypatch.setattr(discriminant, "PAIRS", int((Y.sum(axis=0) ** 2).sum()))
@@ -319,7 +321,7 @@ def failing(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:MESD.*took 1, pass at most")
+@pytest.mark.filterwarnings("ignore:MESD.*1 is used, pass at most")
 @checked_by_scikit_learn([MESD(), MESD("lfda")], expected_failed_checks=failing)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

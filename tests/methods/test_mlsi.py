@@ -158,7 +158,7 @@ def test_equal_documents_do_no_harm():
     [
         (MLSI(dual="maybe"), "dual = 'maybe'; known: True, False, 'auto'"),
         (MLSI(form="eq12"), "form = 'eq12'"),
-        (MLSI(n_components=90), "n_components = 90 but there are 90 samples"),
+        (MLSI(n_components=90), "n_components = 90, but there are 90 samples"),
     ],
 )
 def test_bad_arguments_get_a_sentence(model, sentence):

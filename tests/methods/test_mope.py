@@ -330,7 +330,7 @@ def test_bad_arguments_are_explained(arguments: Any, message: str) -> None:
 
 @pytest.mark.parametrize("selection", ["features", "proximity"])
 def test_more_neighbors_than_samples_are_all_of_them_with_a_warning(selection: Any) -> None:
-    with pytest.warns(UserWarning, match="n_neighbors = 90, but these samples have 89; took 89"):
+    with pytest.warns(UserWarning, match="n_neighbors = 90, but these samples have 89; 89 is used"):
         found = MOPE(graph=Graph(n_neighbors=90, selection=selection)).fit(X, Y).transform(NEW)
     np.testing.assert_array_equal(
         found, MOPE(graph=Graph(n_neighbors=89, selection=selection)).fit(X, Y).transform(NEW)

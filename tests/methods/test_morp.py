@@ -49,7 +49,7 @@ def morp(**parameters):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:TraceEmbedding.*took 1, pass at most")
+@pytest.mark.filterwarnings("ignore:TraceEmbedding.*1 is used, pass at most")
 @checked_by_scikit_learn(
     [MORP(RBF(2.0), tol=1e-12), TraceEmbedding()],
     expected_failed_checks=lambda _: {

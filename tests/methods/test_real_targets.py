@@ -103,17 +103,17 @@ def test_what_is_real_is_told_from_labels():
     assert model.predict(NEW).dtype == float
     for y, settings, message in (
         (counts, {}, "labels must be 0 or 1, got .*; binarize them first, or pass targets='real'"),
-        (Y[:, 0], {}, "Unknown label type: continuous; pass targets='real' for a regression"),
+        (Y[:, 0], {}, "Unknown label type: continuous; pass targets='real' for regression"),
         (Y, {"targets": "labels"}, "labels must be 0 or 1"),
-        (Y, {"decoder": Scores(prior_power=0.5)}, "prior_power = 0.5 is for labels, and y has real values"),
-        (Y, {"decoder": "f1@2"}, "decoder = 'f1@2' is for labels"),
+        (Y, {"decoder": Scores(prior_power=0.5)}, "prior_power = 0.5 applies to labels, but y has regression targets"),
+        (Y, {"decoder": "f1@2"}, "decoder = 'f1@2' applies to labels"),
         (Y, {"targets": "all"}, "targets = 'all'; known"),
     ):
         with pytest.raises(UserError, match=f"MultiViewRidge: {message}"):
             MultiViewRidge(**settings).fit(X, y)
-    with pytest.raises(UserError, match="real outputs have no top labels"):
+    with pytest.raises(UserError, match="top and as_names apply to labels"):
         MultiViewRidge().fit(X, Y).predict(X, top=2)
-    with pytest.raises(UserError, match="y has 2 outputs, the fit had 3"):
+    with pytest.raises(UserError, match="y has 2 targets, expected 3 as in the fit"):
         MultiViewRidge(approximation=Nystrom(rank=5)).partial_fit(X, Y).partial_fit(X, Y[:, :2])
 
 

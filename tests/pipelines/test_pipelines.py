@@ -110,7 +110,7 @@ def test_another_option_computes_again(pipeline, finished, tmp_path):
         (["--data", "nowhere"], "no store at"),
         (["--data", "digits", "--views", "hue"], "has no view 'hue'"),
         (["--data", "digits", "--methods", "SVM"], "no method 'SVM'"),
-        (["--data", "digits", "--scheduler", "moon"], "no cluster 'moon'"),
+        (["--data", "digits", "--scheduler", "moon"], "cluster 'moon' is unknown"),
     ],
 )
 def test_a_mistake_raises_a_one_line_error(pipeline, tmp_path, capsys, arguments, sentence):

@@ -79,7 +79,7 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         page.set_input_files(
             "#files", [tmp_path / "bad.csv", tmp_path / "new.csv"]
         )  # a new upload replaces the previous one
-        page.get_by_text("bad.csv lacks the column 'color").wait_for()
+        page.get_by_text("bad.csv: the column 'color").wait_for()
         page.get_by_text("1 of 2 rejected.").wait_for()
         assert page.locator("h3").all_text_contents() == [evil, "b"]  # HTML in names is escaped
         sample = page.locator(".sample").filter(has_text=evil)

@@ -81,7 +81,7 @@ def test_rows_are_answered_as_the_estimator_answers_whatever_the_order_of_their_
         (
             "a.csv",
             "weight,color\n1,red\n",
-            "a.csv lacks the column 'price' of the training data; its columns are weight",
+            "a.csv: the column 'price' of the training data is missing, the columns are weight",
         ),
         (
             "a.csv",
@@ -137,7 +137,7 @@ def test_user_files_are_read_with_memory_and_time_limits(trial, tmp_path, monkey
     row = sent(tmp_path, "any.csv", f"id,weight,color,price,other\nx,1,red,2,{'-' * 70_000}\n")
     # Small files are read in the server process without a time limit.
     assert trial.rows([row], 60) == trial.rows([row]) == trial.rows([few], 1e-9)
-    with pytest.raises(UserError, match=r"a.csv lacks the column 'price'"):
+    with pytest.raises(UserError, match=r"a.csv: the column 'price'"):
         trial.rows([sent(tmp_path, "a.csv", "weight,color\n1,red\n")], 60)
     scipy.sparse.save_npz(tmp_path / "s.npz", scipy.sparse.csr_array(np.ones((2_000_000, 5))))
     with pytest.raises(UserError, match="has 2000000 rows"):
@@ -243,14 +243,14 @@ def test_real_targets_are_answered_as_numbers_in_their_units_beside_neighbors_wi
     near = answers[2]["neighbors"][0]
     assert near["row"] == 2
     assert near["values"] == {"price": frame.price[2], "weight": frame.weight[2]}
-    with pytest.raises(UserError, match="learned real targets"):
+    with pytest.raises(UserError, match="learned regression targets"):
         open_trial(work[1], None, 2, 50)
 
 
 def test_models_without_labels_to_choose_from_are_refused(tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 3))
     dmo.MultiSetCCA("linear", n_components=1).fit([X, X[:, :2]]).save(str(tmp_path / "space.zarr"))
-    with pytest.raises(UserError, match="MultiSetCCA, which cannot score labels"):
+    with pytest.raises(UserError, match="MultiSetCCA, which does not score labels"):
         open_trial(str(tmp_path / "space.zarr"), None, None, 50)
 
 

@@ -362,7 +362,7 @@ def test_a_store_whose_writer_died_between_its_completion_and_its_lock_is_finish
 def test_a_file_is_not_reserved(tmp_path: Path) -> None:
     (tmp_path / "file.txt").touch()
     with (
-        pytest.raises(stores.StoreError, match="is a file, a store is a folder"),
+        pytest.raises(stores.StoreError, match="is a file, but a store is a folder"),
         stores.reserve(tmp_path / "file.txt"),
     ):
         pass

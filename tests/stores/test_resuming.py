@@ -457,7 +457,7 @@ def test_the_state_of_another_configuration_is_refused(tmp_path: Path) -> None:
     stores.save_model(f"{tmp_path}/solve-{'a' * 16}.1", {}, {"configuration": "a" * 64, "serial": 1})
     with (
         checkpoints(str(tmp_path)),
-        pytest.raises(stores.StoreError, match=r"holds the state of another solve .*; delete it, or run with"),
+        pytest.raises(stores.StoreError, match=r"contains the state of another solve .*; delete it, or run with"),
     ):
         Checkpoint("solve", lambda: "a" * 63 + "b").load()
 

@@ -555,7 +555,7 @@ def test_commands_refuse_a_pipe_in_the_place_of_each_of_their_paths(tmp_path: Pa
     for command in commands:
         refused = shell.run(*command.split(), code=2).stderr
         assert re.search(
-            r"pipe|Not a directory|is a file|is (a|no|not a) (folder|regular file)|no cluster 'p.json'|exists",
+            r"pipe|Not a directory|is a file|is (a|no|not a) (folder|regular file)|cluster 'p.json' is unknown|exists",
             refused,
         )
         assert "p." in refused, command

@@ -630,7 +630,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
             with pytest.raises(StoreError, match="is not a dmo store"):
                 begin(foreign, overwrite=overwrite)
     with pytest.raises(
-        StoreError, match="is a kernel store, a feature store is needed; pass the path of a feature store"
+        StoreError, match="is a kernel store, expected a feature store; pass the path of a feature store"
     ):
         open_features(kernel)
     with pytest.raises(StoreError, match="is a kernel store, it is not replaced by a feature store"):
@@ -641,7 +641,7 @@ def test_unfinished_foreign_newer_and_absent_stores_are_refused(tmp_path, store,
     ):
         open_features(tmp_path / "half")
     edit_root(store, version=9)
-    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; upgrade dmo"):
+    with pytest.raises(StoreError, match="is a feature store of version 9, this dmo reads up to 2; run: pip install"):
         open_features(store)
     (kernel / "zarr.json").write_text('{"zarr_format": 3, "attr')
     with pytest.raises(StoreError, match=r"zarr.json is damaged, it is not valid JSON; restore it"):
@@ -983,7 +983,7 @@ def test_damaged_models_and_leftovers_are_found(tmp_path, store):
         load_model(path)
     os.remove(generation / "tags" / "data" / "c.0")
     assert len(verify(path)) == 2
-    with pytest.raises(StoreError, match="is a feature store, a model is needed"):
+    with pytest.raises(StoreError, match="is a feature store, expected a model"):
         load_model(store)
     with pytest.raises(StoreError, match="is a feature store, it is not replaced by a model"):
         save_model(store, {}, {})

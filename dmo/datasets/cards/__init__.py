@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from dmo.errors import UserError
+from dmo.errors import UserError, meant
 from dmo.formats.files import DataError, existing
 
 CARDS = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
@@ -145,7 +145,7 @@ class Card:
         unknown = [name for name in names if name not in known]
         if unknown or not names:
             got = repr(unknown[0]) if unknown else "none"
-            raise UserError(f"{self.name}: got view {got}, expected some of {', '.join(known)}")
+            raise UserError(f"{self.name}: got view {got}, expected views among {', '.join(known)}")
         return [known[name] for name in dict.fromkeys(names)]
 
     def files_for(self, views: Sequence[ViewCard]) -> list[File]:
@@ -210,9 +210,10 @@ def read_card(name: str | os.PathLike[str]) -> Card:
     from pydantic import TypeAdapter, ValidationError
 
     if str(name) not in CARDS and Path(name).suffix != ".toml":
-        raise UserError(
-            f"no data set {str(name)!r}, expected one of {', '.join([*CARDS, 'files'])}, or a card NAME.toml"
-        )
+        near = meant(str(name), CARDS)
+        hint = f"; did you mean {near!r}?" if near else ""
+        known = ", ".join([*CARDS, "files"])
+        raise UserError(f"data set {str(name)!r} is unknown, expected one of {known}, or a card NAME.toml{hint}")
     path = existing(CARDS.get(str(name), name))
     try:
         found: dict[str, Any] = {"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))}
