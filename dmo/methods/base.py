@@ -152,7 +152,7 @@ class Estimator(Named, Persistent, Parametrized):
 
     @property
     def _takes_partial_views(self) -> bool:
-        """Whether the estimator accepts new samples that lack some views."""
+        """Whether the estimator accepts new samples with missing views."""
         return False
 
     @property

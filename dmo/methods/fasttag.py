@@ -189,7 +189,7 @@ class FastTag(OnBase):
 
     @property
     def expansions_(self) -> Mapping[str, Expansion]:
-        """Fitted functions of the ridge regression by view."""
+        """Fitted function of the ridge regression for each view."""
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:

@@ -69,7 +69,7 @@ class Problem:
     weights: Sequence[np.ndarray] | None = None
     # Rank of the centered indicator matrix if the labels are classes, and 0 for other labels.
     classes: int = 0
-    # Fraction of each sample's weight that leave-one-out values omit, by view.
+    # For each view, the fraction of the weight of a sample that is left out for its leave-one-out prediction.
     parts: Mapping[str, np.ndarray | None] | None = None
     # Whether leave-one-out values need one linear solve per sample, because no kernel matrix was factorized.
     solves_rows: bool = False
@@ -101,14 +101,14 @@ class Problem:
             return dict(zip(self.views, self._side_by_side(fit), strict=True))
 
     def _side_by_side(self, work: Callable[[str], np.ndarray]) -> list[np.ndarray]:
-        # Products with kernels stored as tiles already use threads or workers.
+        # Products with kernel tiles already use threads or workers, so process one view at a time.
         direct = HomogeneityMap([view.smoother for view in self.views.values()], [1.0] * len(self.views)).direct
         return in_threads(work, list(self.views)) if direct else [work(name) for name in self.views]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Embedding: coordinates X of shape (n, k), and coefficients of each view and of the labels."""
+    """Embedding with coordinates X of shape (n, k), and the coefficients of the views and labels."""
 
     pairs: Eigenpairs
     X: np.ndarray
@@ -165,7 +165,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Create the kernels of all views for an exact fit."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The eigensolver requests the accuracy that it needs.
+        # The tolerance applies to ridge coefficients. For products in its iteration, the eigensolver sets other
+        # tolerances.
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
@@ -206,7 +207,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         if solver.method == "krylov":
             start = None if problem.start is None else apply.roots * problem.start
             if start is not None and problem.weights is None:
-                # Products with pseudo-samples are cheap, and this product saves one step of the eigensolver.
+                # This product with pseudo-samples is cheap, and it saves one step of the eigensolver.
                 start = apply(start)
             pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:
@@ -269,7 +270,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda found: dict.fromkeys(maps, found.total),
             )
             return FactorGroups.of_pass(replace(done, maps=maps), self.center)
-        # Keep the features of the low-rank kernels in memory, because their moments would be larger.
+        # The moments would be larger than the features of the low-rank kernels, so keep the features in memory.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))
@@ -305,8 +306,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         moments_of: Callable[[T], Mapping[str, Moments]],
     ) -> T:
         """Collect moments, in float32 for float32 features if there are labels and the result is precise enough."""
-        # Without labels, eigenvalues can be almost equal. For independent views of 20 000 samples, float32 changed the
-        # space of MultiSetCCA by 3e-5 at a condition number of 100.
+        # Without labels, eigenvalues can be almost equal, so moments must be in float64. For independent views of 20
+        # 000 samples, float32 changed the space of MultiSetCCA by 3e-5 at a condition number of 100.
         ridges = self._ridges(list(maps))
 
         def precise(found: T) -> bool:
@@ -488,7 +489,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         parts = [np.where(has, weights, 0.0)[used] for has in known.T]
         rows = [np.sqrt(part)[:, None] for part in parts]
         solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
-        # If the category of a sample is missing, its row of indicators is 0, and so is its smoothed value.
+        # If the category of a sample is missing, its row of indicators is 0, and its smoothed value is also 0.
         smoothers = [
             lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
             for R, G, solver in zip(rows, indicators, solvers, strict=True)
@@ -549,7 +550,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         missing = missing_entries(X)
-        if missing.any():  # Replace missing values by any category, whose indicators are set to 0 below.
+        if missing.any():  # Any category can replace missing values, because their indicators become 0 below.
             first = np.array([categories[0] for categories in self.categories_], X.dtype)
             X = np.where(missing, first, X)
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")

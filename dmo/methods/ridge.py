@@ -106,7 +106,7 @@ class _Summed(LeftOut):
         self.rows, self.weight, self.total = rows, np.zeros(len(rows)), 0.0
 
     def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
-        """Add the scores of a regression of weight `share`; `has` marks the samples that its view contains."""
+        """Add the scores of a regression with weight `share`; `has` marks the samples that its view contains."""
         self.weight[has] += share
         values = np.zeros((len(has), scores.shape[1]))
         values[has] = share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
@@ -436,7 +436,7 @@ class MultiViewRidge(Incremental, SharedFits):
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
         if not learns(self._product.weights):
             self.view_weights_ = given_weights(self._product.weights, names)
-        elif not hasattr(self, "view_weights_"):  # A search has not fitted the model yet.
+        elif not hasattr(self, "view_weights_"):  # Within a search, no fit has learned the view weights yet.
             raise UserError(
                 f"weights = {self._product.weights!r} are not learned from moments; give numbers, or exact kernels"
             )
@@ -503,8 +503,8 @@ class MultiViewRidge(Incremental, SharedFits):
         # were not learned from the sample.
         if needed and takes_folds:
             return "folds"
-        # Without kernels in memory, each combination of weights and ridge needs a factorization for the leverages.
-        # There can be as many combinations as targets.
+        # Without kernels in memory, the leverages of each combination of weights and ridge need a factorization, and
+        # there can be as many combinations as targets.
         dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
         if data.counts is None and not dear and not learned_columns(self):
             return "known"
@@ -712,8 +712,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
-        # Raise AttributeError, because feature selectors of scikit-learn test with hasattr whether a model has
-        # coefficients.
+        # Feature selectors in scikit-learn test with hasattr whether a model has coefficients, so raise AttributeError.
         widths: dict[str, int] = getattr(self, "view_widths_", {})
         kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
         row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())
