@@ -141,7 +141,7 @@ class ViewSource(Protocol):
 
 
 Sparse: TypeAlias = scipy.sparse.sparray | scipy.sparse.spmatrix
-"""SciPy sparse matrix of any format; its stubs declare no shape."""
+"""SciPy sparse matrix of any format, for which the type stubs of SciPy declare no shape."""
 Inputs: TypeAlias = (
     ArrayLike
     | RowSource
@@ -185,7 +185,7 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
     """Return the views of X by name, with rows in the order of the first table, or None if X is a single view."""
     found = given_views(X)
     if found is not None:
-        # Look up the index first, because conversion to pandas adds an index to tables without one.
+        # Conversion to pandas adds an index to tables without one, so look up the index first.
         labels = row_labels(X)
         return {name: plain(_ordered(view, f"view {name!r}", labels)) for name, view in found.items()}
     return None if (table := as_frame(X)) is None else _of_table(table)
@@ -219,10 +219,7 @@ def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
 
 
 def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-    """Reorder the rows of y and sample_weight to match X; rows of arrays keep their order.
-
-    y : array of shape (n, L). sample_weight : array of shape (n,).
-    """
+    """Reorder the rows of y and sample_weight to match X; rows of arrays keep their order."""
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray | None) and isinstance(sample_weight, np.ndarray | None):
         return y, sample_weight
     labels = row_labels(X)
@@ -271,7 +268,7 @@ def without_labels(X: Any) -> Any:
 
 
 def plain(X: Any) -> Any:
-    """Convert tables of other libraries to pandas and arrays to NumPy; return other objects unchanged."""
+    """Convert tables from other libraries to pandas and arrays to NumPy; return other objects unchanged."""
     if in_memory(X) or hasattr(X, "dims"):
         return X
     table = as_frame(X)
@@ -295,10 +292,7 @@ def is_rows(dataset: Any, array: Any) -> bool:
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
-    """Split the columns of one array or table into named views.
-
-    X : array or DataFrame of shape (n, d).
-    """
+    """Split the columns of an array or table of shape (n, d) into named views."""
     if as_views(X) is not None:
         raise UserError(f"X already has views, but views={views!r} selects columns of one array; pass views=None")
     if not isinstance(views, Mapping):

@@ -52,7 +52,7 @@ class SampleWeights:
     views: dict[str, np.ndarray]  # nonnegative weights of each view; 0 if a sample is missing from the view
     labels: np.ndarray  # nonnegative weights of the samples for the labels
     entries: np.ndarray | EntryRows | None = None  # additional factor of each label entry, of shape (n, L)
-    before: SampleWeights | None = None  # the weights before they were multiplied by class weights
+    before: SampleWeights | None = None  # sample weights without class weights
     ones: bool = field(init=False)  # whether all weights are 1, for every view and every label
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class SampleWeights:
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Compute the fraction of the weight of each sample that KGHA's leave-one-out scores omit; None means 1."""
-        # An integer weight stands for repeated rows, and leaving one of them out removes 1 / weight of the sample. The
-        # embedding itself is learned from all labels.
+        """Compute the fraction of a sample's weight that KGHA leaves out for its leave-one-out scores; None means 1."""
+        # A sample with an integer weight stands for repeated rows, and leaving out one of them removes 1 / weight of
+        # the sample. The embedding itself is learned from all labels.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
@@ -196,7 +196,7 @@ class Data:
     def frequency(self) -> np.ndarray:
         """Weighted fraction of positive entries among the known entries of each label."""
         Y = self.Y
-        if self.complete:  # This avoids the float64 copy that a matrix product creates.
+        if self.complete:  # A matrix product would create a float64 copy.
             return np.asarray(Y.mean(axis=0), np.float64)
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:

@@ -29,7 +29,7 @@ class EntryRows(ByRows):
         raise NotImplementedError
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        if isinstance(where, tuple):  # The index of scikit-learn has the form [rows, ...].
+        if isinstance(where, tuple):  # scikit-learn indexes labels as [rows, ...].
             return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
             return self.read(where)

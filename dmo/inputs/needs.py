@@ -106,7 +106,7 @@ def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-_ROWS = 65536  # number of rows of labels in one matrix product
+_ROWS = 65536  # maximum number of rows of labels in one matrix product
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
         if np.any(mask):
             raise UserError("y is a masked vector of classes; mask entries of a matrix of labels, or drop the samples")
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
-    # Do not copy a matrix of bytes, because each copy needs a gigabyte for 10 million samples and 100 labels.
+    # Each copy of a matrix of bytes needs a gigabyte for 10 million samples and 100 labels, so do not copy the matrix.
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
     unknown = None if unknown is None or not unknown.any() else unknown
@@ -356,7 +356,7 @@ def _read_masked(
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
-    """Convert a single column of classes to a vector, with the warning of scikit-learn; keep a column of labels."""
+    """Convert a single column of classes to a vector, with a warning from scikit-learn; keep a column of labels."""
     if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
@@ -473,7 +473,7 @@ def hierarchy_of(estimator: Any) -> Any:
 
 
 def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collection[Any]]:
-    """Add the ancestors of its labels to each label set, even if they do not occur in any sample."""
+    """Add the ancestors of its labels to each label set, including ancestors that do not occur in any sample."""
     tree = hierarchy_of(estimator)
     if tree is None or not all(isinstance(label, str) for labels in sets for label in labels):
         return sets
@@ -612,7 +612,7 @@ def _learn(
     if tree is not None:
         if not multilabel:
             raise UserError("a hierarchy needs label sets, y is a vector of classes; pass a list of labels per sample")
-        # Store the whole hierarchy, because a refit of a saved model may need labels that no sample has.
+        # A refit of a saved model may need labels that no sample has, so store the whole hierarchy.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 
@@ -634,7 +634,7 @@ class RealOutputs:
             raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
-        elif weights is None:  # Without NaN and weights, the copies of the other branches are not needed.
+        elif weights is None:  # Without NaN and weights, avoid the copies in the other branches.
             mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
             share = weights[:, None] * ~unknown

@@ -48,14 +48,14 @@ from dmo.stores import DenseView, SparseView
 log = logging.getLogger("dmo")
 ViewKind: TypeAlias = Literal["features", "fillable features", "kernel"]
 """Content of a view: features, features whose missing values the estimator can impute, or precomputed kernel values."""
-_LARGEST = 1e140  # Sums of squares of larger numbers can overflow float64.
-# Rows cached during a fit use at most this fraction of the free memory or disk, in chunks of this number of bytes.
+_LARGEST = 1e140  # largest valid number; sums of squares of larger numbers can overflow float64
+# Maximum fraction of the free memory or disk for rows that a fit caches, and number of bytes in a chunk of cached rows.
 _SHARE, _CHUNK = 0.25, 1 << 24
-_READINGS = 2  # number of passes over rows that do not fit in memory, before they are cached on disk
+_READINGS = 2  # number of passes over rows that do not fit in memory, before the rows are cached on disk
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise they must match the fit."""
+    """Validate and preprocess X; unless `reset` is true, names and widths must be the same as in the fit."""
     # With `reset`, the function sets `view_widths_`, and `preparations_` if the estimator has the parameter `prepare`.
     # The names of DataFrame columns become `feature_names_in_` for one array, or `view_feature_names_` for several
     # views. One array also sets `n_features_in_`.
@@ -296,7 +296,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
 
 
 def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
-    """Return whether X is a numeric array, so that slow checks of scikit-learn can be skipped."""
+    """Return whether X is a numeric array, so that slow checks in scikit-learn can be skipped."""
     return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
@@ -394,7 +394,7 @@ class FiniteRows(RowsOf):
 class KeptRows(RowsOf):
     """Row source that caches the rows that dask computes during a fit.
 
-    Rows are cached in memory if a quarter of the free memory suffices, or else in a temporary store for local workers.
+    Rows are cached in memory if a quarter of the free memory suffices, otherwise in a temporary local store.
     """
 
     view: str
@@ -442,7 +442,7 @@ class KeptRows(RowsOf):
         return rows(self.source if self.kept is None else self.kept, where)
 
     def _keep(self, until: ExitStack) -> Rows | None:
-        """Return the rows from which to read, or None to read the source once more before the next decision."""
+        """Return the cached rows, or None if the next read should still use the source."""
         import dask.config
         import zarr
 
@@ -558,7 +558,7 @@ def _not_finite(
 ) -> UserError:
     """Return the error for a block with NaN, infinity, or numbers that are too large."""
     stored = dense(block)
-    # Compare in float64, because the bound would be infinite in float32, and infinities would pass.
+    # In float32, the bound would be infinite, so that infinities would pass. Therefore, compare in float64.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):
