@@ -442,7 +442,7 @@ class PlugIn(ParameterObject):
         FittedDecoder
             Decoder that ranks labels and predicts label sets from the scores of new samples.
         """
-        self._check()  # Check again because `set_params` may have changed the parameters.
+        self._check()  # `set_params` may have changed the parameters.
         probabilities = PooledProbabilities.fit(scores, Y, counts, keys=keys)
         if self.makes_sets:
             probabilities = probabilities.refined(scores, Y, counts)

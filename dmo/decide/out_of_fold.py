@@ -80,9 +80,10 @@ HELD_OUT_ROWS = 2000
 LEAST = 8
 """Minimum number of rows from which label sets and probabilities are learned by one fit on a part."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
-"""Up to `FEW_ROWS` rows, all rows are scored by cross-validation, with up to `_MOST_FOLDS` folds. Scores of only a
-random quarter of the rows would make the result depend on the order of the samples. The probabilities of `KGHA` then
-changed by 0.73 for 48 samples and by 0.15 for 1000. With cross-validation, they change by 0.10 and 0.01."""
+"""Maximum number of rows that are all scored by cross-validation, and maximum number of folds.
+
+If only a random quarter of the rows were scored, the sample order would change probabilities of `KGHA` by 0.73 for 48
+samples and by 0.15 for 1000. With cross-validation, the changes are 0.10 and 0.01."""
 PASSED_ROWS, _RUN = 4096, 256
 """Number of rows that the moment engine reads again for held-out scores, and number of successive rows that it reads at
 once. Successive rows are read because stores are organized in blocks of rows."""
@@ -144,7 +145,7 @@ def held_out_part(
     model = _scoring(estimator)
     engine = getattr(model, "approximation", None)
     if getattr(estimator, "is_exact", isinstance(engine, Exact)):
-        # The kernels of so few rows fit in memory, so that neither stores nor Dask workers are needed.
+        # The kernels of so few rows fit in memory, so neither stores nor Dask workers are needed.
         model.set_params(approximation=replace(exact_engine(engine), storage="memory", path=None))
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
@@ -198,7 +199,7 @@ def _identified_by_position(estimator: Any, views: Mapping[str, Rows]) -> bool:
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum the weights of each sample and its duplicates, which leave-one-out scores omit together."""
+    """Sum the weights of each sample and its duplicates, which are left out together for leave-one-out scores."""
     _, place = np.unique(keys, return_inverse=True)
     return np.bincount(place.ravel(), weights)[place.ravel()]
 
@@ -207,7 +208,7 @@ def dealt(Y: Block, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarra
     """Assign samples to stratified folds by their keys, independently of the sample order; duplicates share a fold."""
     distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
     if len(distinct) < (parts if isinstance(parts, int) else len(parts)):
-        # There are fewer distinct samples than folds, so that duplicates cannot share a fold.
+        # There are fewer distinct samples than folds, so duplicates of a sample must be in different folds.
         return stratified_folds(Y, parts)
     return stratified_folds(Y[first], parts)[place.ravel()]
 

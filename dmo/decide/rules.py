@@ -134,7 +134,7 @@ class PlugInRule:
         n, each = often.sum(), np.repeat(often, top)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
-        # Weight each label in the means by the probability that it occurs in N samples.
+        # In the means over labels, the weight of a label is the probability that the label occurs in N samples.
         occurs = -np.expm1(-size * frequency)
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
@@ -237,9 +237,9 @@ def _fixed_point(
 
     `derive` computes both from the numbers of predictions and correct predictions; `often` contains sample weights.
     """
-    # Average both numbers over all steps of the iteration. Exponential averaging with a factor of 1/2 oscillated for
-    # the metric "n+", whose gain decreases with the number of correct predictions. The result was worse than a ranking
-    # by probability.
+    # For the metric "n+", whose gain decreases with the number of correct predictions, exponential averaging with a
+    # factor of 1/2 oscillated and was worse than a ranking by probability. Therefore, both numbers are averaged over
+    # all steps.
     n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
     h = m * (often @ p) / n
@@ -407,8 +407,8 @@ class HeldOut:
             return -1.0
         if failed[0] == 0:
             return 1.0
-        # Interpolate the threshold at which the test statistic is zero and go back by one step. Small changes of the
-        # statistic then change the threshold only slightly.
+        # The threshold is interpolated between the last two tests and moved back by one step, so that a small change of
+        # the test statistic changes the threshold only slightly.
         before, after = test[failed[0] - 1 : failed[0] + 1]
         place = max(0.0, failed[0] - 1 - after / (after - before))
         return float(np.interp(place, np.arange(len(thresholds)), thresholds))
