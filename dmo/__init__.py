@@ -4,8 +4,8 @@ import lazy_loader
 
 from dmo.registry import REGISTRY
 
-# Dask schedulers and the `dask` command import this package but need no numerical code. Public names are therefore
-# imported on first use. The registry lists the estimators, and `__init__.pyi` lists all other names.
+# Dask schedulers and the `dask` command import this package but need no numerical code, so public names are imported on
+# first use. The registry lists the estimators, and `__init__.pyi` lists all other names.
 _public, _, _declared = lazy_loader.attach_stub(__name__, __file__)
 __all__ = sorted({*_declared, *REGISTRY})
 del lazy_loader

@@ -59,7 +59,7 @@ class ByRows:
 
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Dense or sparse rows in memory."""
-_REST = 1 << 28  # Maximum size in bytes of the remaining rows of a chunk that are kept for the next block.
+_REST = 1 << 28  # maximum size in bytes of rows that remain from a chunk and are kept for the next block
 _CELLS = 1 << 20
 """Maximum number of entries in a block of labels."""
 _PACKED = 1 << 16
@@ -145,7 +145,7 @@ class Subset(ByRows):
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
-        kept = getattr(source, "kept", None)  # Some sources keep their rows in memory, because they are read often.
+        kept = getattr(source, "kept", None)  # Some sources keep rows in memory that are read often.
         source = source if kept is None else kept
         if in_memory(source):
             return source[picked]
@@ -269,7 +269,7 @@ class InOrder:
         block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
-        # Copy the remaining rows if they are few, because a view would keep the whole block in memory.
+        # A view of few remaining rows would keep the whole block in memory, so copy these rows.
         rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
@@ -377,7 +377,7 @@ def nullable(labels: Any) -> Any:
 
 
 def unknown_rows(labels: Any, where: np.ndarray) -> Any:
-    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
+    """Set the labels of some rows to NaN; return the labels unchanged if `where` is empty."""
     if not len(where):
         return labels
     n, L = labels.shape
@@ -528,7 +528,7 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
             out[start : start + block.shape[0]] = dense(block)
             start += block.shape[0]
         return out
-    # Allocate the arrays once, because stacking all blocks at the end would need twice the memory.
+    # Stacking all blocks at the end would need twice the memory, so allocate the arrays once.
     index = np.int32 if max(stored, *shape) < 1 << 31 else np.int64
     data, indices, indptr = np.empty(stored, dtype), np.empty(stored, index), np.zeros(shape[0] + 1, index)
     for block in blocks:
@@ -560,7 +560,7 @@ def cell_blocks(shape: Sequence[int]) -> list[slice]:
 
 
 def filled(Y: Any, value: float = 0.0) -> Any:
-    """Replace missing values (NaN) of a matrix by `value`; matrices of integers are returned unchanged."""
+    """Replace missing values (NaN) of a matrix with `value`; matrices of integers are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y
     values = stored_values(Y)

@@ -35,8 +35,8 @@ def file_digest(file: BinaryIO) -> str:
 
 def fingerprint(source: Rows) -> str:
     """Compute a hash of the contents of a row source, which is the same for an array and a file with equal rows."""
-    # Stored views, which have the attribute `contents`, and subsets of them are not read. Their hash is computed from
-    # the checksums of the store. It therefore differs from the hash of an array with equal rows.
+    # The hash of a stored view, which has the attribute `contents`, or of a subset of a stored view is computed from
+    # the checksums of the store, without reading rows. It therefore differs from the hash of an array with equal rows.
     known = _contents(source)
     if known is not None:
         return digest(known)[:16]

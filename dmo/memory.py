@@ -24,7 +24,7 @@ from dmo.blocks import Rows, Subset
 from dmo.errors import UserError, amount
 from dmo.hashing import digest, fingerprint
 
-_SHARE = 4  # The cache can use the free memory divided by this number.
+_SHARE = 4  # reciprocal of the maximum fraction of the free memory that the cache can use
 FACTORS = 0.5
 """Fraction of the free memory for a factorization."""
 Made = TypeVar("Made")
@@ -69,7 +69,7 @@ class Memory:
     _lock: Any = field(default_factory=RLock)
 
     def get(self, make: Callable[[], Made], nbytes: float, key: Hashable) -> Made:
-        """Return the cached result for a key, or compute it by `make`; unhashable keys are not cached."""
+        """Return the cached result for a key, or compute it with `make`; unhashable keys are not cached."""
         try:
             hash(key)
         except TypeError:

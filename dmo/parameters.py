@@ -39,7 +39,7 @@ class ParameterObject(Parametrized):
     _short: ClassVar[str] = ""
     """Name of the parameter that is set if a single value replaces the object, or "" if there is no such parameter."""
     _flat: ClassVar[Mapping[str, str]] = {}
-    """Different names of parameters on the command line and in models of earlier versions, by parameter name."""
+    """Names that parameters have on the command line and in models of earlier versions, if these names differ."""
     _none: ClassVar[Mapping[str, Any]] = {}
     """Values that replace None in models of earlier versions, in which None was not the default, by parameter name."""
 
@@ -50,7 +50,7 @@ class ParameterObject(Parametrized):
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """Convert a value to an object of this class; values that cannot replace it give an object with defaults."""
+        """Convert a value to an object of this class, or return an object with defaults if this is impossible."""
         if isinstance(value, cls):
             return value
         if cls._short and value is not None:
@@ -152,9 +152,10 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
     made = dataclass(eq=False, repr=False)(kind)
     known = {parameter.name for parameter in fields(made)}  # type: ignore[arg-type]
     for parameter in fields(made):  # type: ignore[arg-type]
-        if parameter.name in vars(made):  # The default would hide a descriptor of a base class.
+        if parameter.name in vars(made):  # The default would hide a descriptor in a base class.
             delattr(made, parameter.name)
-    # Hide that the class is a dataclass, because hashing and saving would treat the parameters as the whole model.
+    # Hashing and saving would treat the fields of a dataclass as the whole model, so hide that the class is a
+    # dataclass.
     del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
     init = made.__init__  # type: ignore[misc]
 

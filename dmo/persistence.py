@@ -19,7 +19,7 @@ from dmo.parameters import LOCATIONS, SavedLocation, placed
 from dmo.stores.models import ATTACHED, Attached, load_attached
 
 SAMPLES = "samples"
-"""Name of the attachment of a model with the keys of its training samples."""
+"""Name of the model attachment that contains the keys of the training samples."""
 _KEPT: tuple[str, ...] = (
     "view_widths_",
     "view_feature_names_",
@@ -240,8 +240,8 @@ def decode(value: Any) -> Any:
 
 def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the saved parameters of an estimator or parameter object to constructor arguments."""
-    # Models of third parties are not trusted, so that paths and URLs from a model must not be opened. A parameter that
-    # can contain a path therefore becomes a `SavedLocation`, unless it contains a mapping or an estimator.
+    # Models from third parties are not trusted, so paths and URLs in a model must not be opened. Therefore, a parameter
+    # that can contain a path becomes a `SavedLocation`, unless its value is a mapping or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
         parameter = name.rpartition("__")[2]  # Parameter names can be nested, such as "decoder__hierarchy".

@@ -50,7 +50,8 @@ _MEMORY = 15  # maximum number of earlier steps, each stored as two n x L blocks
 class Extrapolation:
     """Anderson extrapolation for the fixed-point iteration s -> s + g(s) of an array s.
 
-    If an extrapolated step more than doubles the norm of the residual g, it is replaced with a plain step."""
+    If an extrapolated step more than doubles the norm of the residual g, it is replaced with a plain step.
+    """
 
     def __init__(self) -> None:
         self.forget()

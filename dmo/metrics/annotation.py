@@ -247,7 +247,7 @@ def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0
-    # A second search is needed only for tied values, which are few.
+    # Only tied values need a second search, and there are few of them.
     equal = ordered[np.minimum(place, len(ordered) - 1)] == found
     ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
     return 2 * int(place.sum()) + int(ties.sum())
