@@ -64,7 +64,7 @@ _CELLS = 1 << 20
 """Maximum number of entries in a block of labels."""
 _PACKED = 1 << 16
 """Size in bytes up to which a matrix is not converted to CSR, because the saving would be negligible."""
-_MANY, _BITS = 1 << 16, 512  # Minimum number of row indices that are stored as bits, and number of bits per group.
+_MANY, _BITS = 1 << 16, 512  # minimum number of row indices that are stored as bits, and number of bits per group
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -96,7 +96,7 @@ class RowMask(ByRows):
         index = np.asarray(where)
         groups, own = np.unique(np.searchsorted(self._before, index, "right") - 1, return_inverse=True)
         counts = self._before[groups + 1] - self._before[groups]
-        starts = np.cumsum(counts) - counts - self._before[groups]  # Offset of each group in `found`.
+        starts = np.cumsum(counts) - counts - self._before[groups]  # offset of each group of bits in the array `found`
         found = np.flatnonzero(np.unpackbits(self._bits[groups]))[starts[own] + index]
         return groups[found // _BITS] * _BITS + found % _BITS
 
@@ -108,10 +108,10 @@ class RowMask(ByRows):
 class Subset(ByRows):
     """Row source that consists of selected rows of another row source, in the order of `index`."""
 
-    # To read a slice, each chunk of the source with selected rows is read once, one chunk at a time.
+    # For each slice, every chunk with selected rows is read once, and only one chunk is in memory at a time.
 
-    source: Rows  # Row source from which rows are selected.
-    index: np.ndarray | RowMask  # Row indices in any order, possibly with duplicates.
+    source: Rows  # row source from which rows are selected
+    index: np.ndarray | RowMask  # row indices in any order, possibly with duplicates
 
     def __post_init__(self) -> None:
         if isinstance(self.index, RowMask):
@@ -145,7 +145,7 @@ class Subset(ByRows):
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
-        kept = getattr(source, "kept", None)  # Some sources keep rows in memory that are read often.
+        kept = getattr(source, "kept", None)  # Some sources cache their rows in memory.
         source = source if kept is None else kept
         if in_memory(source):
             return source[picked]
@@ -161,7 +161,7 @@ def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
 class RowsOf(ByRows):
     """Base class of row sources that describe or transform the rows of another row source."""
 
-    source: Rows  # Row source that is read.
+    source: Rows  # row source that is read
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -191,7 +191,7 @@ class RowsOf(ByRows):
 class PartialRows(RowsOf):
     """Row source in which some samples are missing; the contents of their rows have no meaning."""
 
-    present: np.ndarray  # Mask of the samples that are not missing.
+    present: np.ndarray  # mask of the samples that are not missing
 
 
 def presence(source: Rows) -> np.ndarray | None:
@@ -228,7 +228,7 @@ def _chunk_end(source: Rows, row: int) -> int:
     if isinstance(source, Subset):
         first = int(source.index[row : row + 1][0])
         last = _chunk_end(source.source, first)
-        index = source.index[row : row + last - first]  # Later ascending rows are in other chunks.
+        index = source.index[row : row + last - first]  # The chunk contains at most `last - first` ascending rows.
         later = index >= last
         count = int(np.argmax(later)) if later.any() else len(index)
         return row + count if (np.diff(index[:count]) > 0).all() else row + 1
@@ -585,8 +585,8 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
     """Read the rows at `index` of a source that will be read completely later."""
-    # Sources with a method `sample` read only these rows and can postpone checks until all rows are read. For other
-    # sources, every chunk that contains some of these rows is read once.
+    # A source with a method `sample` reads only the given rows, and can postpone checks until all rows are read. For
+    # any other source, each chunk that contains some of the given rows is read once.
     if isinstance(source, Subset):
         inner = source.index[index]
         order = np.argsort(inner, kind="stable")
@@ -601,7 +601,7 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
 def rows(source: Rows, where: slice | None = None) -> Block:
     """Read rows of a row source into memory; the result must not be modified, because it can be a view."""
     if where is None and type(source) in (np.ndarray, scipy.sparse.csr_array):
-        return source  # Return the same object, for which `Memory` caches a hash.
+        return source  # `Memory` caches a hash for this object, so do not create another object.
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
@@ -740,7 +740,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     half = reached[-1] / 2
-    # Average two values: the first at which half of the weight is reached, and the first at which it is exceeded.
+    # Average the first value at which half of the total weight is reached, and the first value at which it is exceeded.
     at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
     return float(values[order[at]].astype(np.float64).mean())
 

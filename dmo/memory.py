@@ -61,7 +61,7 @@ def _asked(ask: Callable[[], Any], when: int) -> float:
 class Memory:
     """Cache of results, which removes the least recently used results if it exceeds its maximum size."""
 
-    room: float  # Maximum size of the cache in bytes.
+    room: float  # maximum size of the cache in bytes
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Memory:
             found = digest(self.name(source.source), np.asarray(source.index)) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
-            except TypeError:  # Objects without weak references cannot be cached.
+            except TypeError:  # Objects that do not support weak references cannot be cached.
                 return found
         return known[1]
 

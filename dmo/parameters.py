@@ -197,7 +197,7 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
-            with suppress(UserError):  # Some names have no parameters, and `fit` rejects invalid names.
+            with suppress(UserError):  # Names without parameters are skipped, and `fit` rejects invalid names.
                 held = part.kind._named(own[part.parameter])  # The value can be an object of a related class.
                 if shared := {name: value for name, value in inner.items() if name in vars(held)}:
                     own[part.parameter] = held.set_params(**shared)

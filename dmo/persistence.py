@@ -131,7 +131,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # Import lazily, because importing Pydantic takes 0.1 s.
+    from dmo.model_schema import Model, checked  # Importing Pydantic takes 0.1 s, so import it only if needed.
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
@@ -185,7 +185,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # Raise errors about invalid parameters.
+    get_tags(model)  # This call raises errors about invalid parameters.
     return model
 
 

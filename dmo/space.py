@@ -157,7 +157,7 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
         found |= {} if labels is None else {LABELS: labels[where]}
         for name, some in block.items():
             shift = shifts.setdefault(name, dense_means(some))
-            found[name] = double(some) if shift is None else some - shift  # sums of columns far from 0 would cancel
+            found[name] = double(some) if shift is None else some - shift  # Centering avoids cancellation.
         return found
 
     moments = Moments.collect(groups(where) for where in row_blocks(n, BLOCK)).centered()

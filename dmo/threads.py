@@ -102,8 +102,8 @@ _KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)
 def reuse_memory() -> None:
     """Let the process reuse freed memory, which is the default of glibc but is disabled on Dask workers."""
     # The nanny process of a Dask worker sets MALLOC_TRIM_THRESHOLD_, which disables the dynamic threshold of glibc.
-    # Freed arrays of 128 KiB or more are then returned to the operating system immediately. Allocating them again for
-    # every block of rows causes page faults, which took twice as long as all other work on the block.
+    # Freed arrays of 128 KiB or more are then returned to the operating system immediately. Allocating such arrays
+    # again for every block of rows causes page faults, which took twice as long as all other work on the block.
     with suppress(OSError, AttributeError, TypeError):  # Other operating systems and C libraries lack these options.
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)

@@ -34,7 +34,7 @@ _ENTRIES, _POOLED = 2**19, 2**17
 its label sets, but up to 1000 samples are always used. The second limits the pairs of the pooled regression."""
 
 
-_LARGEST = 1e100  # Largest magnitude of scores; their squares are finite.
+_LARGEST = 1e100  # largest supported magnitude of scores, whose squares are finite
 
 
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:

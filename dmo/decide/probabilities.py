@@ -55,7 +55,7 @@ _MOST = 2**21  # Maximum number of sample-label pairs in the regression; more pa
 _FIRST = 2**17  # Number of sample-label pairs in a first regression, which provides a starting point.
 _STEPS = 50
 _SLOPE_PRIOR = 5.0  # Precision of the prior of slopes and offsets, equivalent to 20 samples with p = 1/2.
-_SLOPE = 0.05  # Minimum slope of the logit as a function of the standardized score, and minimum of 1 + a_l.
+_SLOPE = 0.05  # minimum slope of the logit as a function of the standardized score, and minimum of the factor 1 + a_l
 _CROSSED = 5  # Number of folds for out-of-fold probabilities.
 _SMALLEST = 1e-9  # relative ridge on the Hessian, which would be singular for equal score matrices
 PRECISION = 1e-4
@@ -194,7 +194,7 @@ class SoftmaxProbabilities:
         S, Y, often = S[:, seen], Y[:, seen], often / often.sum()
         spread = float(np.sqrt(max(0.0, often @ (S**2).mean(axis=1) - (often @ S.mean(axis=1)) ** 2)))
         if not spread > _CONSTANT * np.abs(scores[0]).max(initial=0.0):
-            # The scores of a single class and constant scores have no optimal scale.
+            # A single class and constant scores have no optimal scale.
             return cls(np.ones(1), seen)
 
         def slope(log_scale: float) -> float:
@@ -251,7 +251,7 @@ def some_samples(
 
     The default keys of the samples are their row indices.
     """
-    # Select the samples of positive weight with the smallest hashed keys.
+    # Select the samples with positive weight that have the smallest hashed keys.
     most = max(1, entries // Y.shape[1])
     n = Y.shape[0]
     if n <= most:
@@ -332,7 +332,7 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
     center = mean_and_deviation(logits, row_counts(counts))[0]
     x = logits - center  # Centered logits make the estimates of slope and offset nearly independent.
     slope, offset = np.zeros((2, Y.shape[1]))
-    p, error = np.empty_like(x), np.empty_like(x)  # Allocate these arrays once for all steps.
+    p, error = np.empty_like(x), np.empty_like(x)
     for _ in range(_STEPS):
         np.multiply(slope, x, out=p)
         p += logits
@@ -364,7 +364,7 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
 
 _THRESHOLD_PRIOR = 20.0
 _SORTED = 2**21  # Maximum number of sample-label pairs that are sorted to learn thresholds.
-_SOFT = 0.05  # scale of F1 times sqrt(positives) in the weights of thresholds, a tenth of the standard error of F1
+_SOFT = 0.05  # divisor of F1 sqrt(positives) in the weights of thresholds, a tenth of the standard error of F1
 _SMEAR = 0.05  # scale of the logistic function that counts labels near the threshold partly as predicted
 
 
@@ -375,7 +375,7 @@ def learn_thresholds(
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
     Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]
-    order = np.argsort(-p.ravel())  # Both halves keep this order.
+    order = np.argsort(-p.ravel())  # Both halves of the samples keep this order, so one sort suffices.
     places = np.argsort(-p.T, axis=1)
     common, own = _both(p, Y, often, order, places)
     hits, total, entries = np.zeros(2), np.zeros(2), []

@@ -199,7 +199,8 @@ class ScoreRule:
         ScoreRule
             The restored rule.
         """
-        # Rules saved by older versions lack `propensity`; their `n_train` is positive only if they used propensities.
+        # Rules from older versions have no `propensity`, and their `n_train` is positive only if propensities were
+        # used.
         return cls(**arrays, **({"propensity": meta["n_train"] > 0} | meta))
 
 

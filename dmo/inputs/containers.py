@@ -168,15 +168,16 @@ def given_views(X: Any) -> dict[str, Any] | None:
         return None
     if isinstance(X, Views):
         return dict(X.items())
-    if hasattr(X, "data_vars"):  # an xarray Dataset
+    if hasattr(X, "data_vars"):  # Only an xarray Dataset has `data_vars`.
         return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
-    if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
+    # Feature stores have these attributes.
+    if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):
         return dict(X.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # A SciPy DOK matrix is also a Mapping.
         return {str(key): view for key, view in X.items()}
     if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
         return {f"view{i}": view for i, view in enumerate(X)}
-    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # a Series has no columns
+    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # A Series has no columns.
         return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
     return None
 
@@ -195,13 +196,13 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
 class RowLabels:
     """Index of a table, which contains one label per row."""
 
-    index: Any  # a pandas Index
+    index: Any  # index as a pandas object
     owner: str  # name of the table in messages
 
     @property
     def counts(self) -> bool:
         """Whether the index is the default one, which numbers the rows 0, 1, 2, ..."""
-        step = getattr(self.index, "step", None)  # only a RangeIndex has a step
+        step = getattr(self.index, "step", None)  # Only a RangeIndex has a step.
         return step == 1 and self.index.start == 0
 
 
@@ -211,7 +212,7 @@ def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
     if views is not None:
         found = (row_labels(view, f"view {name!r}") for name, view in views.items())
         return next((labels for labels in found if labels is not None), None)
-    if hasattr(X, "dims"):  # an xarray object
+    if hasattr(X, "dims"):  # Only xarray objects have `dims`.
         index = X.indexes.get(X.dims[0])
     else:  # The index of a dask DataFrame is not in memory, and `index` is a method of lists.
         index = None if hasattr(X, "__dask_graph__") else getattr(X, "index", None)
@@ -332,7 +333,7 @@ def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
 
 def pick_rows(view: Rows, key: RowKey) -> Rows:
     """Select rows of a view of shape (n, d), without reading data outside memory."""
-    # A square view may be a kernel matrix. Its columns are selected later by the row indices that a Subset keeps.
+    # A square view may be a kernel matrix, whose columns are selected later by the row indices that a `Subset` keeps.
     square = view.shape[0] == view.shape[1]
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))

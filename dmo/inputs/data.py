@@ -196,7 +196,7 @@ class Data:
     def frequency(self) -> np.ndarray:
         """Weighted fraction of positive entries among the known entries of each label."""
         Y = self.Y
-        if self.complete:  # A matrix product would create a float64 copy.
+        if self.complete:  # A matrix product would create a float64 copy of Y.
             return np.asarray(Y.mean(axis=0), np.float64)
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:

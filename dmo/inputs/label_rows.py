@@ -19,7 +19,7 @@ from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, in_memor
 class EntryRows(ByRows):
     """Base class of row sources that represent a label matrix and return selected rows as NumPy arrays."""
 
-    __array_ufunc__ = None  # With None, NumPy calls `__rmatmul__` for `weights @ labels`.
+    __array_ufunc__ = None  # If None, NumPy calls `__rmatmul__` for the product `weights @ labels`.
     ndim = 2
     shape: Any  # numbers of samples and labels
     dtype: Any  # data type of the entries

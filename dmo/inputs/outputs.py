@@ -220,9 +220,9 @@ def check_label_factor(
     estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Convert y to a factor F of its label kernel matrix, K_Y = F F', and return it with a mask of known entries."""
-    # For "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of a matrix
-    # that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes of
-    # `check_labels` are set. Kernels other than "linear" receive y itself.
+    # For the kernel "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of
+    # a matrix that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes
+    # of `check_labels` are set. Kernels other than "linear" receive y itself.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -519,7 +519,7 @@ def _binary(
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
-        if whole and block.view(np.uint8).max(initial=0) <= 1:  # Valid bytes need no arrays of comparisons.
+        if whole and block.view(np.uint8).max(initial=0) <= 1:  # Bytes of 0 and 1 need no comparison arrays.
             continue
         wrong = (block != 0) & (block != 1)
         if wrong.any():

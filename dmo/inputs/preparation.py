@@ -264,10 +264,10 @@ def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray
 
 def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
     """Choose the scaling of a view for scale="auto"."""
-    # The rule is based on leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data sets from
-    # Mulan, eight image descriptors and four tables from scikit-learn. If the sizes of columns differed by a factor
-    # below 20, scaling did not matter. For larger differences, "standard" increased the AUC of tables by up to 0.24.
-    # For descriptors that are mostly zeros, "standard" reduced the AUC by as much as "maxabs" increased it.
+    # Automatic scaling is based on leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data
+    # sets from Mulan, eight image descriptors and four tables from scikit-learn. If the sizes of columns differed by a
+    # factor below 20, scaling did not matter. For larger differences, "standard" increased the AUC of tables by up to
+    # 0.24. For descriptors that are mostly zeros, "standard" reduced the AUC by as much as "maxabs" increased it.
     own = source
     while isinstance(own, Subset | PreparedRows):
         own = own.source
@@ -404,7 +404,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
             continue
         gap, both = center - mean, n + count
         mean = mean + gap * (count / both)
-        about = about + square + gap**2 * (n * count / both)  # avoids cancellation [Chan, Golub, LeVeque 1979]
+        about = about + square + gap**2 * (n * count / both)  # stable update [Chan, Golub, LeVeque 1979]
         n, largest = both, np.maximum(largest, size)
     if scale == "maxabs":
         return replace(made, width=np.where(largest > 0, largest, 1.0))

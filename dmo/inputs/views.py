@@ -126,7 +126,7 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
         return views
-    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # An earlier fit may have set them.
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # attributes of an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
@@ -141,7 +141,7 @@ def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str
     if reset:
         if len(X) < 2:
             raise _one_sample()
-        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # An earlier fit may have set them.
+        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # attributes of an earlier fit
             estimator.__dict__.pop(name, None)
         estimator.n_features_in_, estimator.view_widths_ = X.shape[1], {SINGLE: X.shape[1]}
     return {SINGLE: X}
@@ -269,7 +269,7 @@ def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKin
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Dask DataFrames have `to_dask_array`.
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Only dask DataFrames have `to_dask_array`.
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -450,7 +450,8 @@ class KeptRows(RowsOf):
         if here and fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if here and self.computed < _READINGS * len(self):  # A few passes cost no more than writing a store.
+        # Reading the rows a few times costs no more than writing a store.
+        if here and self.computed < _READINGS * len(self):
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
@@ -529,7 +530,8 @@ def _is_other(value: Any, in_table: bool) -> bool:
 
 def _sentence(what: str, error: ValueError) -> str:
     """Return the message of an error; add a fix if rows have unequal lengths."""
-    text = str(error).partition("\n[")[0]  # The message of scikit-learn lists all complex features.
+    # Messages from scikit-learn can list all complex features after the first line.
+    text = str(error).partition("\n[")[0]
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
     return text if what == "X" else f"{what}: {text}"

@@ -136,7 +136,7 @@ def _has_outputs(estimator: Any) -> bool:
 class Annotator(Estimator):
     """Base class of estimators that predict labels, classes or regression targets."""
 
-    # Subclasses implement `_raw_scores`. Their `_learn` methods may return out-of-fold scores of training samples.
+    # Subclasses implement `_raw_scores`. The method `_learn` of a subclass can return out-of-fold scores.
 
     rule_: ScoreRule
     classes_: np.ndarray

@@ -168,8 +168,8 @@ class Estimator(Named, Persistent, Parametrized):
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
-        # Set the tag only for a single kernel matrix. Cross-validation in scikit-learn also selects columns of such a
-        # matrix, which it cannot do for several matrices.
+        # Cross-validation in scikit-learn can select rows and columns of one kernel matrix, but not of several kernel
+        # matrices, so set the tag only for a single matrix.
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 

@@ -127,8 +127,8 @@ class Solution:
 
 def _signs(coefficients: np.ndarray) -> np.ndarray:
     """Return the sign of each column that makes its entry with the largest magnitude positive."""
-    # If several entries have almost the largest magnitude, the first of them becomes positive. For two classes,
-    # floating-point error would otherwise decide the sign.
+    # Entries with almost the largest magnitude count as equal, and the first one becomes positive. Otherwise,
+    # floating-point error would decide the sign for two classes.
     sizes = np.abs(coefficients)
     first = (sizes >= (1 - _NEAR) * sizes.max(axis=0)).argmax(axis=0)
     return np.where(coefficients[first, np.arange(coefficients.shape[1])] < 0, -1.0, 1.0)
@@ -165,8 +165,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Create the kernels of all views for an exact fit."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The tolerance applies to ridge coefficients. For products in its iteration, the eigensolver sets other
-        # tolerances.
+        # The tolerance `COEFFICIENTS` applies to ridge coefficients. The eigensolver sets other tolerances for its
+        # products.
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
@@ -207,7 +207,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         if solver.method == "krylov":
             start = None if problem.start is None else apply.roots * problem.start
             if start is not None and problem.weights is None:
-                # This product with pseudo-samples is cheap, and it saves one step of the eigensolver.
+                # A product with pseudo-samples is cheap and saves one step of the eigensolver.
                 start = apply(start)
             pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:

@@ -216,7 +216,8 @@ class HomogeneityMap:
 
     def loosen(self, error: float) -> None:
         """Allow iterative smoothers to compute less accurate solutions."""
-        # The mean multiplies errors of smoothers by their fraction of the weights, so small fractions allow more error.
+        # The errors of a smoother are multiplied by its fraction of the total weight, so a small fraction allows larger
+        # errors.
         for smoother, _ in self._adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self._adaptive)))
 
@@ -306,8 +307,9 @@ def alternating_least_squares(
                 X = product(basis.V, turn)
                 rest = product(basis.image, turn) - X * values
                 residuals = lengths(rest) / abs(values[0])
-                # The Ritz vectors multiply the error of the next product by their coefficients for its block. These
-                # coefficients are not known yet, so use the coefficients of the current block and a safety factor.
+                # An error of the next product enters the Ritz vectors with their coefficients for the new block. These
+                # coefficients are not known yet, so estimate them by the coefficients for the current block and a
+                # safety factor.
                 worst = min(1.0, _MARGIN * np.linalg.norm(turn[-block.shape[1] :], axis=0).max(initial=0.0))
                 history.append(float(values.sum()))
                 advance(1)

@@ -342,7 +342,7 @@ class _Values:
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:
         """Return whether the smallest pivot of C'C + c W is well above the floating-point error of C'C."""
-        # Landmarks are random samples, so n / r W W is an estimate of C'C.
+        # Landmarks are random samples, so (n / r) W W is an estimate of C'C.
         least = least_pivot(square.copy(order="F"))
         return least * (least * n / len(square) + c) > _DIGITS * np.finfo(square.dtype).eps * n * self.square
 

@@ -93,7 +93,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
             )
         parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
-    frozen = copy.copy(model)  # A later fit of the model must not change this result.
+    frozen = copy.copy(model)  # A later fit must not change this result, so copy the model.
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
     sparse = method == "predict" and getattr(model, "_predicts_sparse", False)

@@ -66,7 +66,7 @@ def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
     """Compute the frames of distinct outputs Y, which occur `counts` times in the outputs `samples`."""
     m, L = Y.shape
-    # For few outputs, a tree search in one thread is faster than a brute-force search, whose threads wait actively.
+    # For few outputs, a tree search in one thread is faster than a brute-force search, whose threads are busy waiting.
     search = NearestNeighbors(algorithm="kd_tree" if m * L <= _BLOCK else "auto").fit(Y)
     enough = min(m, int(np.ceil(n_neighbors / counts.min())))
     floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
@@ -260,7 +260,7 @@ class LLTSVR(OutputSVR):
         n, L = Y.shape
         n = n if weights is None else max(n, int(weights.sum()))
         self.frame_ranks_ = None
-        if self.frame == "identity" or L == 1:  # One output has only one direction.
+        if self.frame == "identity" or L == 1:  # A single output has only one direction.
             return None, None
         kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
         if kappa > n:

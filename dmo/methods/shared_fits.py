@@ -228,7 +228,7 @@ class SharedMaps:
             if self._bandwidths and reach() == "process":
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
-                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # size for all folds
+                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # size in bytes for all folds
                     known = self._bandwidths
                     self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:
@@ -357,7 +357,7 @@ class MomentFolds(_Folds):
     """Iterator over fits of candidates from moments; one pass over the training rows serves all candidates."""
 
     # The moments of a training set are sums of the moments of folds. If the fit learns nothing else from the rows, one
-    # pass serves all folds. Linear kernels satisfy this condition if rows are not scaled, or scaled to unit length. The
+    # pass serves all folds. For linear kernels, one pass suffices if rows are not scaled, or scaled to unit length. The
     # iterator yields the same items as `ExactFolds`.
 
     maps: Mapping[int, SharedMaps] | None = None  # low-rank kernels of each fold, shared by bandwidths
@@ -424,7 +424,7 @@ class MomentFolds(_Folds):
         # Components beyond the rank of the training labels would be random directions, and the rank differs between
         # folds. Therefore, each fold has its own number of components.
         most = [max(found.values()) for found in components]
-        # This size in bytes is an upper bound for one candidate, because some candidates share coefficients.
+        # Candidates that share coefficients need less memory, so the size per candidate is an upper bound.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]

@@ -70,7 +70,7 @@ class Extrapolation:
         if self._last is not None:
             before, residual = self._last
             # Plain iterations never increase the norm of the residual g, so any increase is due to the extrapolation.
-            # Accept a factor of up to two, because later steps often compensate for the increase.
+            # An increase by a factor of two is accepted, because later steps often compensate for it.
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
                 return before  # Restart with the plain step from the previous point.
@@ -243,7 +243,7 @@ class _Iteration:
         # of rho keeps all ridges above the floating-point error of the kernel matrix.
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
-            # For small C, the optimal outputs are nearly constant and close to the medians, so start there.
+            # For small C, the optimal outputs are nearly constant and close to the medians, so start from the medians.
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho

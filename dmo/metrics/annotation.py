@@ -557,7 +557,7 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    # Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once. Unlike
+    # Pairs in which a negative sample has a higher score than a positive one count twice, and ties count once. Unlike
     # sums of fractions, the integer counts do not depend on the order of the samples.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
     for group in _groups(np.flatnonzero(both), pairs):

@@ -290,7 +290,7 @@ def compared(
     place = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    if not table:  # No candidate reached the floor.
+    if not table:  # No candidate reached the minimum score.
         return SweepResult(table, name, {}, -np.inf, estimator), real
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
@@ -396,7 +396,7 @@ def _description(
         return None
     try:
         known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
-    except ValueError:  # An argument is not a number, a string or an object from dmo.
+    except ValueError:  # Only numbers, strings and objects from dmo can be encoded.
         return None
 
     def describe() -> str:

@@ -169,7 +169,7 @@ def search(
                 if getattr(estimator, "_decoder_uses_left_out", False) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
-        return problem.finished(found)  # Inside the context, this fit reuses distances from the last round.
+        return problem.finished(found)  # Inside the context, the final fit reuses distances from the last round.
 
 
 @dataclass
@@ -188,7 +188,7 @@ class _Problem:
     rule: str | None = None  # decoder with the name of the metric; None: no such decoder, or the estimator has its own
     chosen: np.ndarray | None = None  # indices of the samples in use; None: all samples
     table: list[dict[str, Any]] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)  # all candidates that were scored on any number of samples
+    tried: set[str] = field(default_factory=set)  # candidates that were scored on any number of samples
 
     @classmethod
     def of(
