@@ -189,7 +189,7 @@ class RowsOf(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class PartialRows(RowsOf):
-    """Row source in which some samples are missing; the contents of their rows have no meaning."""
+    """Row source in which some samples are missing; the rows of missing samples have arbitrary contents."""
 
     present: np.ndarray  # mask of the samples that are not missing
 
@@ -306,7 +306,7 @@ def as_block(rows: Any) -> Block:
 
 
 def in_memory(source: Any) -> bool:
-    """Check whether rows are an array or a sparse matrix in memory, of which any list of rows can be selected."""
+    """Check whether rows are an array or a sparse matrix in memory, from which any rows can be selected."""
     return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
 
 
@@ -346,19 +346,19 @@ def with_stored(block: Any, values: np.ndarray) -> Any:
 
 
 def stored_rows(block: Any) -> np.ndarray:
-    """Return the row index of each entry in `stored_values`, for an array as a column."""
+    """Return the row index of each entry in `stored_values`; for an array, the indices are a column."""
     if scipy.sparse.issparse(block):
         return np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
     return np.arange(block.shape[0])[:, None]
 
 
 def stored_columns(block: Any) -> np.ndarray:
-    """Return the column index of each entry in `stored_values`, for an array as a row."""
+    """Return the column index of each entry in `stored_values`; for an array, the indices are a row."""
     return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
 
 
 def column_sums(block: Any, values: np.ndarray) -> np.ndarray:
-    """Sum numbers of the entries in `stored_values` by column."""
+    """Sum the numbers `values`, one for each entry in `stored_values`, by column."""
     return np.bincount(block.indices, values, block.shape[1]) if scipy.sparse.issparse(block) else values.sum(axis=0)
 
 
@@ -395,7 +395,7 @@ def unknown_rows(labels: Any, where: np.ndarray) -> Any:
 
 
 def strips(block: Any, size: int) -> list[slice]:
-    """Split the rows of an array into slices of at most `size` rows, which fit the cache; CSR is one slice."""
+    """Split the rows of an array into slices of at most `size` rows, which fit in the cache; CSR is one slice."""
     return row_blocks(block.shape[0], max(1, block.shape[0]) if scipy.sparse.issparse(block) else size)
 
 
@@ -425,7 +425,7 @@ def dense_means(block: Any) -> np.ndarray | None:
 
 
 def shifted(block: Any, mean: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-    """Subtract a vector from the rows of an array; return CSR with the vector that products must still subtract."""
+    """Subtract a vector from the rows of an array; for CSR, return the vector, which products must subtract instead."""
     if mean is None or scipy.sparse.issparse(block):
         return block, mean
     return block - mean, None
@@ -468,7 +468,7 @@ def as_csr(block: Any) -> scipy.sparse.csr_array:
 
 
 def add_to(out: np.ndarray, block: Any) -> None:
-    """Add a block to an array in place; of CSR, only the stored entries are added."""
+    """Add a block to an array in place; for CSR, only the stored entries are added."""
     if scipy.sparse.issparse(block):
         found = scipy.sparse.coo_array(block)
         out[found.coords] += found.data
@@ -477,7 +477,7 @@ def add_to(out: np.ndarray, block: Any) -> None:
 
 
 def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
-    """Subtract the mean of each row from its entries; return CSR with the means that products must still subtract."""
+    """Subtract the mean of each row from its entries; for CSR, return the means, which products must subtract."""
     if scipy.sparse.issparse(block):
         return block, np.asarray(block.mean(axis=1, dtype=np.float64)).ravel()
     centered = block - block.mean(axis=1, dtype=np.float64, keepdims=True)
@@ -486,7 +486,7 @@ def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
 
 
 def row_ranks(block: Any) -> Any:
-    """Rank the entries of each row; ranks of CSR are shifted such that zeros have rank 0."""
+    """Rank the entries of each row; for CSR, ranks are shifted so that zeros have rank 0."""
     if not scipy.sparse.issparse(block):
         return np.asarray(scipy.stats.rankdata(block, axis=1))
     ranks = np.empty(block.nnz)
@@ -568,10 +568,7 @@ def filled(Y: Any, value: float = 0.0) -> Any:
 
 
 def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute the sum and the number of the known values of each label, and the number of samples without any.
-
-    Known values are those that are not NaN.
-    """
+    """Compute the sum and number of known (not NaN) values of each label, and the number of samples without them."""
     sums, counts, unlabeled = np.zeros(Y.shape[1]), np.full(Y.shape[1], Y.shape[0]), 0
     for where in cell_blocks(Y.shape):
         block: Any = Y[where]
@@ -637,7 +634,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
 
 def crossed(source: Rows, others: Rows) -> np.ndarray:
-    """Read the entries of a kernel matrix between the samples of two subsets of its rows."""
+    """Read the entries of a kernel matrix for all pairs of samples from two subsets of its rows."""
     (kernel, own), (_, columns) = numbered(source), numbered(others)
     every = np.arange(kernel.shape[1])
     return entries(kernel, every if own is None else own, every if columns is None else columns)

@@ -41,7 +41,7 @@ class ParameterObject(Parametrized):
     _flat: ClassVar[Mapping[str, str]] = {}
     """Names that parameters have on the command line and in models of earlier versions, if these names differ."""
     _none: ClassVar[Mapping[str, Any]] = {}
-    """Values that replace None in models of earlier versions, in which None was not the default, by parameter name."""
+    """Values that replace None in models of earlier versions, in which the parameters had no default None."""
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
@@ -170,7 +170,7 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
 
 def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
-    """Raise an error for an unknown parameter, which suggests its new name or a similar parameter."""
+    """Raise an error for an unknown parameter, and suggest its new name or a similar parameter."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     for name, value in given.items():
         if name.partition("__")[0] in own:
@@ -205,5 +205,5 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unset(part: Part, name: str, value: Any) -> Any:
-    """Return a saved value, or the replacement of None in models of versions in which None was not the default."""
+    """Return a saved value; for models of earlier versions without the default None, replace None."""
     return part.kind._none.get(name) if value is None and part.own[name] is not None else value

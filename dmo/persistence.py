@@ -256,7 +256,7 @@ def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_class(name: Any) -> type | None:
-    """Return the public class of dmo with a given name, or None; saved models cannot refer to other classes."""
+    """Return the public class in dmo with a given name, or None; saved models cannot refer to other classes."""
     for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:

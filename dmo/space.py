@@ -40,7 +40,7 @@ __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted
 
 _COORDINATES, _PART = "coordinates", "part of "
 _WIDEST = 10_000
-"""Maximum total number of columns in all views for which their Gram matrix is kept in memory."""
+"""Maximum number of columns of all views together for which their Gram matrix is kept in memory."""
 
 
 @dataclass(frozen=True)

@@ -545,7 +545,7 @@ class Scores(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Return whether the value of an estimator's parameter `decoder` ranks labels by score."""
+        """Return whether a value of the parameter `decoder` means that labels are ranked by score."""
         return value is None or isinstance(value, cls)
 
     @classmethod

@@ -78,7 +78,7 @@ right-hand side per row. On 3500 rows of the data set bibtex, micro F1 is 0.498 
 HELD_OUT_ROWS = 2000
 """Maximum number of training rows of the additional fit for label sets and probabilities."""
 LEAST = 8
-"""Minimum number of rows from which label sets and probabilities are learned by one fit on a part."""
+"""Minimum number of rows from which label sets and probabilities are learned by one fit on a part of the samples."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
 """Maximum number of rows that are all scored by cross-validation, and maximum number of folds.
 
@@ -222,7 +222,7 @@ def folds_of_rows(Y: Block, keys: np.ndarray) -> np.ndarray:
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
-    """Read the rows at the ascending `index` into memory; for a kernel matrix, read only the same columns."""
+    """Read the rows at the ascending `index` into memory; of a kernel matrix, read only their columns."""
     if isinstance(source, PartialRows):
         return PartialRows(_read(source.source, index, square), source.present[index])
     some = Subset(source, index)
@@ -244,7 +244,7 @@ def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
 
 
 def _scoring(estimator: Any) -> Any:
-    """Clone an estimator to compute raw scores, without its decoder, its class weights and fixed preparation."""
+    """Clone an estimator to compute raw scores, without its decoder, class weights and fixed preparation."""
     bare: dict[str, Any] = {"decoder": None}  # Raw scores do not depend on the decoder.
     if not learned_columns(estimator):
         bare["prepare"] = Prepare("none", views=estimator._prepare.views)

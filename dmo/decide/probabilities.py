@@ -59,8 +59,9 @@ _SLOPE = 0.05  # minimum slope of the logit as a function of the standardized sc
 _CROSSED = 5  # Number of folds for out-of-fold probabilities.
 _SMALLEST = 1e-9  # relative ridge on the Hessian, which would be singular for equal score matrices
 PRECISION = 1e-4
-"""Difference of logits up to which two probabilities are treated as equal. Scores from kernels in memory and from
-tiled kernels can differ by 1e-6 of their size, which changes logits by about 1e-5."""
+"""Difference of logits up to which two probabilities are treated as equal.
+Scores from kernels in memory and from tiled kernels can have a relative difference of 1e-6, which changes logits by
+about 1e-5."""
 _CONSTANT = 1e-6  # Ratio of standard deviation to mean up to which scores are treated as constant.
 
 
@@ -402,7 +403,7 @@ def _both(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the logits of a common threshold, repeated for every label, and of thresholds per label.
 
-    `order` sorts all probabilities in descending order, and row l of `places` sorts those of label l.
+    `order` sorts all probabilities in descending order, and row l of `places` sorts the probabilities of label l.
     """
     L = Y.shape[1]
     by_label = (places * L + np.arange(L)[:, None]).ravel()

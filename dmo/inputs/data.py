@@ -205,7 +205,7 @@ class Data:
         return np.divide(carried, total, out=np.zeros(Y.shape[1]), where=total > 0)
 
     def decided(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the weights of label entries from which decisions are learned, without class weights.
+        """Return the weights, without class weights, of the label entries from which decisions are learned.
 
         The result has shape (m, L) for m row indices, and is None if all weights are 1.
         """
@@ -304,7 +304,7 @@ def read_labels(
 
 
 def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Log how a fit treats labels if there are too many for dense matrices, and return them unchanged."""
+    """Log how a fit treats labels that are too many for dense matrices, and return the labels unchanged."""
     log.info(
         "%d labels are kept as a sparse matrix: no probabilities are learned, and predict returns as many labels per "
         "sample as a training sample has on average",

@@ -349,7 +349,7 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
 def _read_masked(
     y: Any, n: int, labels: bool = False
 ) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
-    """Return the results of `_read`, and the mask of a masked array or False."""
+    """Return the results of `_read`, and the mask of y, or False if y is not a masked array."""
     if not isinstance(y, np.ma.MaskedArray):
         return *_read(y, n, labels), False
     return *_read(np.ma.getdata(y), n, labels), np.ma.getmaskarray(y)

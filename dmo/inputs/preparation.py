@@ -302,7 +302,7 @@ def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
 
 
 def _unchecked(block: Block, first_row: int) -> None:
-    """Accept any block: in passes over training rows, later readers check the values."""
+    """Accept any block, because later readers check the values."""
 
 
 def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:

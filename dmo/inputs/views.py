@@ -72,7 +72,7 @@ class PreparedViews(dict[str, Rows]):
         self.made: list[Rows] = [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
         ]
-        """Views with arrays from scaling or imputation, which do not share memory with arrays of the caller."""
+        """Views with arrays from scaling or imputation, which do not share memory with arrays from the caller."""
 
 
 def prepare_views(
@@ -134,7 +134,7 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
 
 
 def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
-    """Check a numeric array that is the only view, without the slow conversions of scikit-learn."""
+    """Check a numeric array that is the only view, without the slow conversions in scikit-learn."""
     within = X.dtype.kind != "f" or (float(X.max()) <= _LARGEST and float(X.min()) >= -_LARGEST)
     if not within and not _filled_views(estimator, [SINGLE])[SINGLE]:
         raise _not_finite(SINGLE, X, 0, None, _view_kinds(estimator, [SINGLE])[SINGLE], whole=True)
@@ -545,7 +545,7 @@ def _refuse_non_finite(
     kind: ViewKind = "features",
     whole: bool = False,
 ) -> None:
-    """Raise an error with the row and column of NaN, infinities, and numbers whose sums of squares overflow.
+    """Raise an error that locates NaN, an infinity, or a number whose sum of squares could overflow.
 
     `names` are the names of the columns. If `whole` is True, the block contains all rows.
     """

@@ -70,7 +70,7 @@ class Estimator(Named, Persistent, Parametrized):
     the kernel of a support vector machine by ridge regression, and then the other parameters."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Read the data, fit the model, and learn how to turn scores into decisions."""
+        """Read the data, fit the model, and learn how scores are converted to label sets and probabilities."""
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)

@@ -84,7 +84,7 @@ class Problem:
         return self.groups[0].n
 
     def left_out(self, X: np.ndarray, coefficients: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Average leave-one-out predictions of coordinates X over the views, or in-sample ones for pseudo-samples."""
+        """Average leave-one-out predictions of X over the views; for pseudo-samples, average in-sample predictions."""
         parts = dict.fromkeys(self.views) if self.parts is None else self.parts
         values = self._side_by_side(lambda name: self.views[name].left_out(X, coefficients[name], None, parts[name]))
         return np.asarray(sum(values)) / len(self.views)
@@ -179,7 +179,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return per_view("ridge", self.ridge, views, POSITIVE)
 
     def _weights(self, n_views: int) -> list[float]:
-        """Return the weights of the smoothers of the views and labels in the average."""
+        """Return the weights of the views and labels in the average of the smoothers."""
         return [1.0] * n_views
 
     def _problem(self, data: Data) -> Problem:
@@ -199,7 +199,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return self._ridges(views)
 
     def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
-        """Compute k coordinates; with `leading`, the first ones are those of an embedding with fewer coordinates."""
+        """Compute k coordinates; with `leading`, an embedding with fewer coordinates has the same first coordinates."""
         smoothers = [group.smoother for group in problem.groups]
         apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
         most = max(k, problem.classes)

@@ -58,7 +58,7 @@ from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
 _SWEEP_STEPS, _SWEEP_RESIDUAL = 4, 3e-3
-"""Maximum number of Krylov blocks that the candidates of a sweep share, and the residual that they must reach."""
+"""Maximum number of Krylov blocks that candidates of a sweep share, and maximum residual of their eigenpairs."""
 
 
 def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:

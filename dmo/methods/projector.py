@@ -129,7 +129,7 @@ class FormTask:
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """Replace a ridge of 0 by `ridge` if the labels are used and the form needs a ridge to solve for them."""
+        """Replace a ridge of 0 with `ridge` if the objective contains the labels and the form is not "regularized"."""
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
@@ -423,7 +423,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
 
 
 def _linear_engine(task: Task, X: Rows) -> Any:
-    """Choose an exact solution if the problem has few samples or features, or else a Krylov subspace."""
+    """Choose an exact solution if the problem has few samples or features, otherwise a Krylov subspace."""
     side = min(X.shape)
     if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
         return "exact"

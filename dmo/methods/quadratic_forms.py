@@ -33,7 +33,7 @@ from dmo.parameters import flat
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the methods of the catalog; each method uses some of them."""
+    """Options of the methods in the catalog; each method uses some of the options."""
 
     ridge: float = 1e-3
     mixing: float = 0.5  # weight of the labels in the objective; the features have the weight 1 - mixing
@@ -90,7 +90,7 @@ class TraceSamples:
 
     @property
     def Y(self) -> Any:
-        """Labels as passed by the user. The property raises UserError if there are none."""
+        """Labels as passed by the user. The property raises UserError if there are no labels."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
@@ -145,7 +145,7 @@ class TraceSamples:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of samples of each label, replaced by 1 for labels without samples."""
+        """Number of samples of each label, replaced with 1 for labels without samples."""
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -279,7 +279,7 @@ class QuadraticForm:
         return replace(self, factor=self.factor @ power_of(self.core, 0.5), core=None)
 
     def resolved(self, F: np.ndarray) -> QuadraticForm:
-        """Replace the kernel K by a factorization K = F F'."""
+        """Replace the kernel K with a factorization K = F F'."""
         return replace(self, kernel=0.0) + QuadraticForm(self.n, factor=F, core=self.kernel * np.eye(F.shape[1]))
 
     def centered(self) -> QuadraticForm:

@@ -102,7 +102,7 @@ class _Summed(LeftOut):
     total: Any = 0.0
 
     def begin(self, rows: np.ndarray) -> None:
-        """Set the weights and sums of the samples with these row indices to zero."""
+        """Set the weights and sums of the samples with the row indices `rows` to zero."""
         self.rows, self.weight, self.total = rows, np.zeros(len(rows)), 0.0
 
     def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
@@ -400,7 +400,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
-        """Yield the regressions on the moments of a pass over all views, with their weights."""
+        """Yield each regression with its weight, from the moments of a pass over all views."""
         for shares, c, share in self._regressions(list(done.maps)):
             found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
             if self._by_target:
@@ -453,7 +453,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return True in asked
 
     def _takes_gradients(self, data: Data) -> bool:
-        """Whether to solve without factor rows, on request or because nothing needs their moments."""
+        """Whether to solve without factor rows, on request or because no parameter needs their moments."""
         names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)

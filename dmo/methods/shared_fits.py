@@ -60,7 +60,7 @@ class HeldOut:
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Yield scores of the held-out and training rows, in increasing number of components.
 
-        Each item contains the value of `n_components`, the scores of the held-out rows, and those of the training rows.
+        Each item contains the value of `n_components`, and the scores of the held-out rows and of the training rows.
         """
         if self.loadings is None:
             yield from ((value, self.values, self.loo) for value in wanted)

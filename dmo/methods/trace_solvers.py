@@ -67,7 +67,7 @@ def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinit
 
 
 def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
-    """Rotate vectors whose span contains the constant vector so that one vector becomes constant, and drop that one."""
+    """Rotate vectors whose span contains the constant vector, so that one vector becomes constant, and drop it."""
     inner = found.vectors.T @ weights
     Q = scipy.linalg.null_space(inner[None, :] / np.linalg.norm(inner))
     values, turn = np.linalg.eigh(Q.T @ (found.values[:, None] * Q))

@@ -100,7 +100,7 @@ class _TargetSearch:
         raise NotImplementedError
 
     def score(self, w: np.ndarray) -> None:
-        """Evaluate candidate weights, and store them for the targets whose error they reduce."""
+        """Evaluate candidate weights, and store them for all targets for which they reduce the error."""
         raise NotImplementedError
 
     def moved(self, target: int) -> np.ndarray:

@@ -232,7 +232,7 @@ class _Positives:
         self._below = np.concatenate([[0], np.cumsum(counts)]).astype(counts.dtype)
 
     def twice_below(self, negatives: np.ndarray, counts: np.ndarray | None) -> Any:
-        """Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once."""
+        """Return twice the number of pairs whose negative sample has the higher score, plus the number of ties."""
         if counts is None:
             negatives = np.sort(negatives)  # Binary search is faster for sorted values.
             if len(self.values) < len(negatives):  # Search for the fewer values in the longer array.
@@ -243,7 +243,7 @@ class _Positives:
 
 
 def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
-    """Count twice the pairs in which a value of `ordered` is lower than a value of `found`, and ties once."""
+    """Return twice the number of pairs with a value of `ordered` below a value of `found`, plus the number of ties."""
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0

@@ -543,7 +543,7 @@ def _fits(
     """Yield the fold, the candidate index and the held-out scores of fits, for at least the `wanted` candidates."""
 
     def in_turn(some: np.ndarray) -> list[int]:
-        """Order candidates so that consecutive candidates share factorizations, with increasing other parameters."""
+        """Order candidates so that those that share factorizations are adjacent, by increasing other parameters."""
         kinds = [tuple(str(algebra[i].get(key)) for key in model._factored_by) for i in some]
         numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
         return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]

@@ -389,7 +389,7 @@ class _Problem:
 
 
 _OPEN = ("ridge", "bandwidth", "C", "balance")
-"""Parameters whose grids are extended. They are positive numbers without an upper bound, on a logarithmic scale."""
+"""Parameters whose grids are extended: positive numbers without an upper bound, on a logarithmic scale."""
 
 
 def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
