@@ -152,7 +152,7 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
     made = dataclass(eq=False, repr=False)(kind)
     known = {parameter.name for parameter in fields(made)}  # type: ignore[arg-type]
     for parameter in fields(made):  # type: ignore[arg-type]
-        if parameter.name in vars(made):  # The default would hide a descriptor in a base class.
+        if parameter.name in vars(made):  # A default value on the class would hide a descriptor in a base class.
             delattr(made, parameter.name)
     # Hashing and saving would treat the fields of a dataclass as the whole model, so hide that the class is a
     # dataclass.

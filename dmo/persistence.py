@@ -161,7 +161,8 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for key in ("classes_", "feature_names_in_", "ancestors_"):
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
-            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # Stores do not support objects.
+            # Stores do not support object arrays.
+            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names
     shared, shared_meta = model._shared_arrays()
     arrays, meta = arrays | shared, meta | shared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}

@@ -29,7 +29,7 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
     # If standard error is not a terminal, a line of text replaces the bars every 30 s. The line shows the progress, the
     # elapsed time and the remaining time of the innermost stage. At the end, one line per stage is printed, unless
     # `brief` is true.
-    from rich import progress  # Progress bars are rarely needed.
+    from rich import progress  # Progress bars are rarely needed, so import `rich` only on demand.
     from rich.console import Console
 
     columns = (

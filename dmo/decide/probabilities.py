@@ -320,7 +320,7 @@ def _newton(
             step = step / 2
             trial = evaluated(w - step)
         gained = best - trial[0]
-        if gained < 0:  # The improvement is smaller than the floating-point error.
+        if gained < 0:  # The improvement is smaller than the floating-point error, so stop.
             break
         w, (best, gradient, hessian) = w - step, trial
         if gained < 1e-12:

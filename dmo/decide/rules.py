@@ -407,8 +407,8 @@ class HeldOut:
             return -1.0
         if failed[0] == 0:
             return 1.0
-        # The threshold is interpolated between the last two tests and moved back by one step, so that a small change of
-        # the test statistic changes the threshold only slightly.
+        # The threshold is interpolated between the last passed test and the first failed test, and then moved back by
+        # one step. Therefore, small changes of the test statistic change the threshold only slightly.
         before, after = test[failed[0] - 1 : failed[0] + 1]
         place = max(0.0, failed[0] - 1 - after / (after - before))
         return float(np.interp(place, np.arange(len(thresholds)), thresholds))

@@ -49,9 +49,10 @@ LABEL_WEIGHTS = "labels"
 class SampleWeights:
     """Sample weights for each view and for the labels."""
 
-    views: dict[str, np.ndarray]  # nonnegative weights of each view; 0 if a sample is missing from the view
-    labels: np.ndarray  # nonnegative weights of the samples for the labels
-    entries: np.ndarray | EntryRows | None = None  # additional factor of each label entry, of shape (n, L)
+    views: dict[str, np.ndarray]  # nonnegative sample weights of each view; 0 if a sample is missing from the view
+    labels: np.ndarray  # nonnegative sample weights for the labels
+    # additional factor on the weight of each label entry, of shape (n, L)
+    entries: np.ndarray | EntryRows | None = None
     before: SampleWeights | None = None  # sample weights without class weights
     ones: bool = field(init=False)  # whether all weights are 1, for every view and every label
 

@@ -550,7 +550,7 @@ def _refuse_non_finite(
     `names` are the names of the columns. If `whole` is True, the block contains all rows.
     """
     data = stored_values(block)
-    # If the data contain NaN, the maximum and minimum are NaN, and both comparisons are false.
+    # If the data contain NaN, the maximum and minimum are NaN, and all comparisons with them are false.
     if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         raise _not_finite(key, block, first_row, names, kind, whole)
 

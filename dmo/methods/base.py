@@ -169,7 +169,7 @@ class Estimator(Named, Persistent, Parametrized):
         tags.input_tags.sparse = True
         kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
         # Cross-validation in scikit-learn can select rows and columns of one kernel matrix, but not of several kernel
-        # matrices, so set the tag only for a single matrix.
+        # matrices, so the tag `pairwise` is set only for a single matrix.
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 

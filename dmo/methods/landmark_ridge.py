@@ -107,7 +107,7 @@ class LandmarkFactors:
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
         """Return a function that multiplies by an approximate inverse of the system."""
-        per = n / len(self.keep)  # Number of samples per landmark.
+        per = n / len(self.keep)
         sums = per * self.ones
         toward = self.inverse(sums[:, None])[:, 0] / per
         rest = n - sums @ toward  # Schur complement of the intercept.

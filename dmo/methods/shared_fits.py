@@ -51,7 +51,7 @@ class HeldOut:
     frequency: np.ndarray  # label frequencies of the training rows
     values: np.ndarray  # coordinates of the held-out rows, or their raw scores if `loadings` is None
     loadings: np.ndarray | None  # label loadings of shape (L, p), whose pseudo-inverse is the decoder
-    loo: np.ndarray | None  # leave-one-out values of the training rows, if requested
+    loo: np.ndarray | None  # leave-one-out coordinates or scores of the training rows, if requested
     labels: np.ndarray | None = None
     turn: np.ndarray | None = None  # matrix that maps `values` to coordinates; None: `values` are the coordinates
     units: RealOutputs | None = None  # units of regression targets, learned from the training rows

@@ -58,7 +58,7 @@ class Extrapolation:
 
     def forget(self) -> None:
         """Drop all stored steps, which is necessary after the fixed-point map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g for the previous point s
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # values s + g and g at the previous point s
         self._moves: list[np.ndarray] = []  # differences of s + g between consecutive points
         self._changes: list[np.ndarray] = []  # differences of g between consecutive points
         self._gram = np.zeros((0, 0))
@@ -237,7 +237,7 @@ class _Iteration:
     def __init__(self, problem: Problem, factors: Factors, start: State | None):
         problem = replace(
             problem, targets=np.ascontiguousarray(problem.targets)
-        )  # The n x L arrays of the iteration inherit this row-major order.
+        )  # All n x L arrays of the iteration inherit the row-major order of the targets.
         self.problem, self.factors = problem, factors
         # The quadratic step solves kernel systems with ridges 1 / (rho s) for the eigenvalues s of S. This upper limit
         # of rho keeps all ridges above the floating-point error of the kernel matrix.

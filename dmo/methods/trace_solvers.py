@@ -286,7 +286,7 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.nda
         A = A + _weighted(total, moments, problem.center)
     B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
-    if form.diagonal is None:  # A is semidefinite, so eigenvalues below the cutoff are floating-point error.
+    if form.diagonal is None:  # The form A is semidefinite, so eigenvalues below the cutoff are floating-point error.
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 

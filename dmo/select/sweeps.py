@@ -417,7 +417,7 @@ class _Scores:
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
         # `left_out` marks scores that the race skips, `lost` marks dropped candidates, and `heat` is the number of
-        # scored folds.
+        # folds that are scored in the current heat of the race.
         self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
@@ -548,8 +548,8 @@ def _fits(
         numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
         return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]
 
-    # With exact kernels, each fold fits only its wanted candidates. With low-rank kernels, all folds share passes over
-    # the data, so they fit the same candidates.
+    # With exact kernels, each fold fits only its wanted candidates. With low-rank kernels, every fold fits all
+    # candidates that are wanted in any fold.
     exact = is_exact(decided(model))
     groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not exact:

@@ -461,7 +461,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         others = [] if "decoder" in chosen else [chosen | problem.known({"intercept": [False]}), decoded]
         last.sweep([*others, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # Scores and probabilities have different best ridges.
-    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # Add the original parameters to the candidates.
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # The original parameters are also candidates.
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
