@@ -186,7 +186,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # This call raises errors about invalid parameters.
+    get_tags(model)  # `get_tags` raises errors about invalid parameters.
     return model
 
 

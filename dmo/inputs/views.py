@@ -560,7 +560,7 @@ def _not_finite(
 ) -> UserError:
     """Return the error for a block with NaN, infinity, or numbers that are too large."""
     stored = dense(block)
-    # In float32, the bound would be infinite, so that infinities would pass. Therefore, compare in float64.
+    # In float32, the bound would be infinite and infinities would pass, so compare in float64.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):

@@ -110,10 +110,10 @@ class SharedFit:
 class SharedFits(Annotator):
     """Base class of estimators whose candidates share kernels and factorizations, or moments, in a search."""
 
-    # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. It
-    # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The following
-    # attributes list parameters whose values share computations. A search fits each candidate separately if the
-    # subclass does not implement the required method, if views have missing samples, or if there are class weights.
+    # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. The
+    # subclass implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The
+    # following attributes list parameters whose values share computations. A search fits each candidate separately if
+    # the subclass does not implement the required method, if views have missing samples, or if there are class weights.
     # `tune` also tries product kernels if the class has the attribute `_product`, like `KGHA`.
 
     _search = "kernels"

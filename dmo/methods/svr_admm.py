@@ -219,7 +219,7 @@ class _QuadraticStep:
     def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         latent = self.problem.to_latent(V)
         bias = latent.mean(axis=0)
-        A = self.rho * (latent - bias)  # This expression is the solution in columns where the eigenvalue of S is 0.
+        A = self.rho * (latent - bias)  # solution in columns where the eigenvalue of S is 0
         for columns, scale, solver, ones in self.parts:
             X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
             if solver.method == "cg":
@@ -239,7 +239,7 @@ class _Iteration:
             problem, targets=np.ascontiguousarray(problem.targets)
         )  # All n x L arrays of the iteration inherit the row-major order of the targets.
         self.problem, self.factors = problem, factors
-        # The quadratic step solves kernel systems with ridges 1 / (rho s) for the eigenvalues s of S. This upper limit
+        # The quadratic step solves kernel systems with ridges 1 / (rho s) for the eigenvalues s of S. The upper limit
         # of rho keeps all ridges above the floating-point error of the kernel matrix.
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:

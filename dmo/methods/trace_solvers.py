@@ -495,7 +495,7 @@ class FullRank:
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
         if K.null is not None:
-            # Centering turns the eigenvalue of the constant direction into 0. Replace it with the mean eigenvalue, so
+            # Centering turns the eigenvalue of the constant direction into 0. The mean eigenvalue replaces the 0, so
             # that the matrix is invertible.
             matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)
         norm = float(np.abs(matrix).sum(axis=0).max())

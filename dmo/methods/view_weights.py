@@ -76,8 +76,8 @@ _DRAWN, _MOVED, _MOST = 20, 20, 160
 _CONCENTRATIONS = (0.1, 1.0)  # concentrations of the two Dirichlet distributions from which candidate weights are drawn
 _RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # candidate ridges, relative to the mean diagonal entry of the kernel
 _ROUNDING = 1e-5  # relative floating-point error of squared norms that are computed from float32 moments
-# Exponent of the multiplicative update of the best weights, standard deviation of its log-normal noise, and constant
-# that is added to the weights so that weights of 0 can grow.
+# Exponent of the multiplicative update of the best weights, standard deviation of the log-normal noise on the update,
+# and constant that is added to the weights so that weights of 0 can grow.
 _POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01
 
 
@@ -155,9 +155,9 @@ class KernelSearch(_TargetSearch):
 class MomentSearch(_TargetSearch):
     """Search with moments of factor rows F_v by generalized cross-validation, without another pass over the rows."""
 
-    # With the diagonal matrix D^2 of the column weights, the nonzero eigenvalues of K = F D^2 F' are those of
-    # D F'F D = U s U'. With z = U'D F'y, a target y has the squared residual y'y - sum z^2 (1 + c / (s + c)) / (s + c).
-    # The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
+    # D contains the square roots of the column weights on its diagonal. The nonzero eigenvalues of K = F D^2 F' are the
+    # nonzero eigenvalues of D F'F D = U s U'. With z = U'D F'y, the squared residual of a target y is y'y - sum z^2 (1
+    # + c / (s + c)) / (s + c). The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
 
     gram: np.ndarray  # product F'F of the scaled factor rows of all views
     products: np.ndarray  # product F'Y of factor rows and targets

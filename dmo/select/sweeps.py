@@ -75,7 +75,7 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, 
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
         Y, flat, _ = check_outputs(y, n, unknown=True)
-        RealOutputs.of(Y, flat)  # This raises an error if an output is unknown in all samples.
+        RealOutputs.of(Y, flat)  # `RealOutputs.of` raises an error if an output is unknown in all samples.
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
     if known is not None:
