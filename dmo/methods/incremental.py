@@ -76,7 +76,7 @@ class Incremental(Estimator):
         return self.expansions_
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        self.__dict__.pop("pass_", None)  # Delete the moments of an earlier `partial_fit`.
+        self.__dict__.pop("pass_", None)
         return super()._data(X, y, sample_weight)
 
     def _fit_pass(self, done: LowRankPass) -> None:

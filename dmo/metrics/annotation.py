@@ -767,7 +767,7 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
-        judged = told > 0  # Exclude samples without known labels.
+        judged = told > 0
         size += float(added(judged, weights, where))
         shares = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         by_sample += added(np.stack(shares, axis=1) * judged[:, None], weights, where)
