@@ -59,12 +59,12 @@ class ByRows:
 
 Block: TypeAlias = "np.ndarray | scipy.sparse.csr_array"
 """Dense or sparse rows in memory."""
-_REST = 1 << 28  # Maximum size in bytes of the remaining rows of a chunk that are kept for the next block.
+_REST = 1 << 28  # maximum size in bytes of rows that remain from a chunk and are kept for the next block
 _CELLS = 1 << 20
 """Maximum number of entries in a block of labels."""
 _PACKED = 1 << 16
 """Size in bytes up to which a matrix is not converted to CSR, because the saving would be negligible."""
-_MANY, _BITS = 1 << 16, 512  # Minimum number of row indices that are stored as bits, and number of bits per group.
+_MANY, _BITS = 1 << 16, 512  # minimum number of row indices that are stored as bits, and number of bits per group
 
 
 def row_blocks(n: int, size: int) -> list[slice]:
@@ -96,7 +96,7 @@ class RowMask(ByRows):
         index = np.asarray(where)
         groups, own = np.unique(np.searchsorted(self._before, index, "right") - 1, return_inverse=True)
         counts = self._before[groups + 1] - self._before[groups]
-        starts = np.cumsum(counts) - counts - self._before[groups]  # Offset of each group in `found`.
+        starts = np.cumsum(counts) - counts - self._before[groups]  # offset of each group of bits in the array `found`
         found = np.flatnonzero(np.unpackbits(self._bits[groups]))[starts[own] + index]
         return groups[found // _BITS] * _BITS + found % _BITS
 
@@ -108,10 +108,10 @@ class RowMask(ByRows):
 class Subset(ByRows):
     """Row source that consists of selected rows of another row source, in the order of `index`."""
 
-    # To read a slice, each chunk of the source with selected rows is read once, one chunk at a time.
+    # For each slice, every chunk with selected rows is read once, and only one chunk is in memory at a time.
 
-    source: Rows  # Row source from which rows are selected.
-    index: np.ndarray | RowMask  # Row indices in any order, possibly with duplicates.
+    source: Rows  # row source from which rows are selected
+    index: np.ndarray | RowMask  # row indices in any order, possibly with duplicates
 
     def __post_init__(self) -> None:
         if isinstance(self.index, RowMask):
@@ -145,7 +145,7 @@ class Subset(ByRows):
         if np.all(np.diff(picked) == 1):
             return rows(self.source, slice(int(picked[0]), int(picked[-1]) + 1))
         source = self.source.source if isinstance(self.source, PartialRows) else self.source
-        kept = getattr(source, "kept", None)  # Some sources keep their rows in memory, because they are read often.
+        kept = getattr(source, "kept", None)  # Some sources cache their rows in memory.
         source = source if kept is None else kept
         if in_memory(source):
             return source[picked]
@@ -161,7 +161,7 @@ def row_numbers(index: np.ndarray) -> np.ndarray | RowMask:
 class RowsOf(ByRows):
     """Base class of row sources that describe or transform the rows of another row source."""
 
-    source: Rows  # Row source that is read.
+    source: Rows  # row source that is read
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -189,9 +189,9 @@ class RowsOf(ByRows):
 
 @dataclass(frozen=True, eq=False)
 class PartialRows(RowsOf):
-    """Row source in which some samples are missing; the contents of their rows have no meaning."""
+    """Row source in which some samples are missing; the rows of missing samples have arbitrary contents."""
 
-    present: np.ndarray  # Mask of the samples that are not missing.
+    present: np.ndarray  # mask of the samples that are not missing
 
 
 def presence(source: Rows) -> np.ndarray | None:
@@ -228,7 +228,7 @@ def _chunk_end(source: Rows, row: int) -> int:
     if isinstance(source, Subset):
         first = int(source.index[row : row + 1][0])
         last = _chunk_end(source.source, first)
-        index = source.index[row : row + last - first]  # Later ascending rows are in other chunks.
+        index = source.index[row : row + last - first]  # The chunk contains at most `last - first` ascending rows.
         later = index >= last
         count = int(np.argmax(later)) if later.any() else len(index)
         return row + count if (np.diff(index[:count]) > 0).all() else row + 1
@@ -269,7 +269,7 @@ class InOrder:
         block = stacked(parts)
         rest = block[where.stop - where.start :]
         keep = rest.shape[0] > 0 and rest.data.nbytes <= _REST
-        # Copy the remaining rows if they are few, because a view would keep the whole block in memory.
+        # A view of few remaining rows would keep the whole block in memory, so copy these rows.
         rest = rest.copy() if keep and 2 * rest.data.nbytes < _whole_bytes(rest) else rest
         self._own.rest = (where.stop, rest if keep else None)
         return block[: where.stop - where.start]
@@ -306,7 +306,7 @@ def as_block(rows: Any) -> Block:
 
 
 def in_memory(source: Any) -> bool:
-    """Check whether rows are an array or a sparse matrix in memory, of which any list of rows can be selected."""
+    """Check whether rows are an array or a sparse matrix in memory, from which any rows can be selected."""
     return isinstance(source, np.ndarray) or scipy.sparse.issparse(source)
 
 
@@ -346,19 +346,19 @@ def with_stored(block: Any, values: np.ndarray) -> Any:
 
 
 def stored_rows(block: Any) -> np.ndarray:
-    """Return the row index of each entry in `stored_values`, for an array as a column."""
+    """Return the row index of each entry in `stored_values`; for an array, the indices are a column."""
     if scipy.sparse.issparse(block):
         return np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
     return np.arange(block.shape[0])[:, None]
 
 
 def stored_columns(block: Any) -> np.ndarray:
-    """Return the column index of each entry in `stored_values`, for an array as a row."""
+    """Return the column index of each entry in `stored_values`; for an array, the indices are a row."""
     return block.indices if scipy.sparse.issparse(block) else np.arange(block.shape[1])
 
 
 def column_sums(block: Any, values: np.ndarray) -> np.ndarray:
-    """Sum numbers of the entries in `stored_values` by column."""
+    """Sum the numbers `values`, one for each entry in `stored_values`, by column."""
     return np.bincount(block.indices, values, block.shape[1]) if scipy.sparse.issparse(block) else values.sum(axis=0)
 
 
@@ -377,7 +377,7 @@ def nullable(labels: Any) -> Any:
 
 
 def unknown_rows(labels: Any, where: np.ndarray) -> Any:
-    """Set the labels of some rows to NaN; return them unchanged if `where` is empty."""
+    """Set the labels of some rows to NaN; return the labels unchanged if `where` is empty."""
     if not len(where):
         return labels
     n, L = labels.shape
@@ -395,7 +395,7 @@ def unknown_rows(labels: Any, where: np.ndarray) -> Any:
 
 
 def strips(block: Any, size: int) -> list[slice]:
-    """Split the rows of an array into slices of at most `size` rows, which fit the cache; CSR is one slice."""
+    """Split the rows of an array into slices of at most `size` rows, which fit in the cache; CSR is one slice."""
     return row_blocks(block.shape[0], max(1, block.shape[0]) if scipy.sparse.issparse(block) else size)
 
 
@@ -425,7 +425,7 @@ def dense_means(block: Any) -> np.ndarray | None:
 
 
 def shifted(block: Any, mean: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-    """Subtract a vector from the rows of an array; return CSR with the vector that products must still subtract."""
+    """Subtract a vector from the rows of an array; for CSR, return the vector, which products must subtract instead."""
     if mean is None or scipy.sparse.issparse(block):
         return block, mean
     return block - mean, None
@@ -468,7 +468,7 @@ def as_csr(block: Any) -> scipy.sparse.csr_array:
 
 
 def add_to(out: np.ndarray, block: Any) -> None:
-    """Add a block to an array in place; of CSR, only the stored entries are added."""
+    """Add a block to an array in place; for CSR, only the stored entries are added."""
     if scipy.sparse.issparse(block):
         found = scipy.sparse.coo_array(block)
         out[found.coords] += found.data
@@ -477,7 +477,7 @@ def add_to(out: np.ndarray, block: Any) -> None:
 
 
 def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
-    """Subtract the mean of each row from its entries; return CSR with the means that products must still subtract."""
+    """Subtract the mean of each row from its entries; for CSR, return the means, which products must subtract."""
     if scipy.sparse.issparse(block):
         return block, np.asarray(block.mean(axis=1, dtype=np.float64)).ravel()
     centered = block - block.mean(axis=1, dtype=np.float64, keepdims=True)
@@ -486,7 +486,7 @@ def centered_rows(block: Any) -> tuple[Any, np.ndarray]:
 
 
 def row_ranks(block: Any) -> Any:
-    """Rank the entries of each row; ranks of CSR are shifted such that zeros have rank 0."""
+    """Rank the entries of each row; for CSR, ranks are shifted so that zeros have rank 0."""
     if not scipy.sparse.issparse(block):
         return np.asarray(scipy.stats.rankdata(block, axis=1))
     ranks = np.empty(block.nnz)
@@ -528,7 +528,7 @@ def gathered(blocks: Iterable[Any], shape: tuple[int, int], stored: int, dtype: 
             out[start : start + block.shape[0]] = dense(block)
             start += block.shape[0]
         return out
-    # Allocate the arrays once, because stacking all blocks at the end would need twice the memory.
+    # Stacking all blocks at the end would need twice the memory, so allocate the arrays once.
     index = np.int32 if max(stored, *shape) < 1 << 31 else np.int64
     data, indices, indptr = np.empty(stored, dtype), np.empty(stored, index), np.zeros(shape[0] + 1, index)
     for block in blocks:
@@ -560,7 +560,7 @@ def cell_blocks(shape: Sequence[int]) -> list[slice]:
 
 
 def filled(Y: Any, value: float = 0.0) -> Any:
-    """Replace missing values (NaN) of a matrix by `value`; matrices of integers are returned unchanged."""
+    """Replace missing values (NaN) of a matrix with `value`; matrices of integers are returned unchanged."""
     if Y.dtype.kind != "f":
         return Y
     values = stored_values(Y)
@@ -568,10 +568,7 @@ def filled(Y: Any, value: float = 0.0) -> Any:
 
 
 def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute the sum and the number of the known values of each label, and the number of samples without any.
-
-    Known values are those that are not NaN.
-    """
+    """Compute the sum and number of known (not NaN) values of each label, and the number of samples without them."""
     sums, counts, unlabeled = np.zeros(Y.shape[1]), np.full(Y.shape[1], Y.shape[0]), 0
     for where in cell_blocks(Y.shape):
         block: Any = Y[where]
@@ -585,8 +582,8 @@ def known_sums(Y: Block) -> tuple[np.ndarray, np.ndarray, int]:
 
 def sampled(source: Rows, index: np.ndarray) -> Block:
     """Read the rows at `index` of a source that will be read completely later."""
-    # Sources with a method `sample` read only these rows and can postpone checks until all rows are read. For other
-    # sources, every chunk that contains some of these rows is read once.
+    # A source with a method `sample` reads only the given rows, and can postpone checks until all rows are read. For
+    # any other source, each chunk that contains some of the given rows is read once.
     if isinstance(source, Subset):
         inner = source.index[index]
         order = np.argsort(inner, kind="stable")
@@ -601,7 +598,7 @@ def sampled(source: Rows, index: np.ndarray) -> Block:
 def rows(source: Rows, where: slice | None = None) -> Block:
     """Read rows of a row source into memory; the result must not be modified, because it can be a view."""
     if where is None and type(source) in (np.ndarray, scipy.sparse.csr_array):
-        return source  # Return the same object, for which `Memory` caches a hash.
+        return source  # `Memory` caches a hash for this object, so do not create another object.
     block = source[slice(None) if where is None else where]
     if hasattr(block, "compute"):
         block = _computed(block)
@@ -637,7 +634,7 @@ def entries(source: Rows, down: np.ndarray, across: np.ndarray) -> np.ndarray:
 
 
 def crossed(source: Rows, others: Rows) -> np.ndarray:
-    """Read the entries of a kernel matrix between the samples of two subsets of its rows."""
+    """Read the entries of a kernel matrix for all pairs of samples from two subsets of its rows."""
     (kernel, own), (_, columns) = numbered(source), numbered(others)
     every = np.arange(kernel.shape[1])
     return entries(kernel, every if own is None else own, every if columns is None else columns)
@@ -740,7 +737,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     half = reached[-1] / 2
-    # Average two values: the first at which half of the weight is reached, and the first at which it is exceeded.
+    # Average the first value at which half of the total weight is reached, and the first value at which it is exceeded.
     at = [min(int(np.searchsorted(reached, half, side)), len(order) - 1) for side in ("left", "right")]
     return float(values[order[at]].astype(np.float64).mean())
 

@@ -17,7 +17,7 @@ from dmo.errors import UserError
 
 
 def foreign(array: Any) -> Any:
-    """Return the array API namespace of an array of another library than NumPy, or None for all other arrays."""
+    """Return the array API namespace of an array from another library than NumPy, or None for all other arrays."""
     if isinstance(array, np.ndarray) or not array_api_compat.is_array_api_obj(array):
         return None
     lazy = array_api_compat.is_dask_array(array) or array_api_compat.is_pydata_sparse_array(array)
@@ -33,7 +33,7 @@ def placed(array: Any, other: Any) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """Convert an array of any library to a NumPy array."""
+    """Convert an array from any library to a NumPy array."""
     if foreign(array) is None:
         return array
     try:

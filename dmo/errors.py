@@ -31,7 +31,7 @@ class TooFewSamples(UserError):
 
 
 def visible(text: str) -> str:
-    """Escape control characters, direction marks and invalid characters in text of third parties."""
+    """Escape control characters, direction marks and invalid characters in text from third parties."""
     # Terminals execute control characters: a label could clear the screen, change the window title or hide text. XML
     # does not allow control characters. Line feeds and tabs are harmless and remain unchanged.
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)

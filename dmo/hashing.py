@@ -24,8 +24,8 @@ from dmo.blocks import (
     with_stored,
 )
 
-_BLOCK = 8192  # Number of rows that are read at the same time.
-_STRIP = 1 << 15  # Number of 64-bit integers that are hashed at the same time and fit in the processor cache.
+_BLOCK = 8192  # number of rows that are read at the same time
+_STRIP = 1 << 15  # number of 64-bit integers that are hashed at the same time and fit in the processor cache
 
 
 def file_digest(file: BinaryIO) -> str:
@@ -35,8 +35,9 @@ def file_digest(file: BinaryIO) -> str:
 
 def fingerprint(source: Rows) -> str:
     """Compute a hash of the contents of a row source, which is the same for an array and a file with equal rows."""
-    # Stored views, which have the attribute `contents`, and subsets of them are not read. Their hash is computed from
-    # the checksums of the store. It therefore differs from the hash of an array with equal rows.
+    # For a stored view, which has the attribute `contents`, and for a subset of a stored view, the hash is computed
+    # from the checksums of the store, without reading rows. The hash of an array with equal rows is therefore
+    # different.
     known = _contents(source)
     if known is not None:
         return digest(known)[:16]
@@ -48,7 +49,7 @@ def fingerprint(source: Rows) -> str:
 
 
 def _contents(source: Rows) -> str | None:
-    if getattr(source, "kept", None) is not None:  # The rows were read from another source into memory.
+    if getattr(source, "kept", None) is not None:  # The rows are a copy of another source in memory.
         return _contents(source.source)  # type: ignore[attr-defined]
     if not isinstance(source, Subset):
         return getattr(source, "contents", None)

@@ -24,7 +24,7 @@ from dmo.blocks import Rows, Subset
 from dmo.errors import UserError, amount
 from dmo.hashing import digest, fingerprint
 
-_SHARE = 4  # The cache can use the free memory divided by this number.
+_SHARE = 4  # reciprocal of the maximum fraction of the free memory that the cache can use
 FACTORS = 0.5
 """Fraction of the free memory for a factorization."""
 Made = TypeVar("Made")
@@ -61,7 +61,7 @@ def _asked(ask: Callable[[], Any], when: int) -> float:
 class Memory:
     """Cache of results, which removes the least recently used results if it exceeds its maximum size."""
 
-    room: float  # Maximum size of the cache in bytes.
+    room: float  # maximum size of the cache in bytes
     _taken: float = 0.0
     _kept: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
     _last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Memory:
     _lock: Any = field(default_factory=RLock)
 
     def get(self, make: Callable[[], Made], nbytes: float, key: Hashable) -> Made:
-        """Return the cached result for a key, or compute it by `make`; unhashable keys are not cached."""
+        """Return the cached result for a key, or compute it with `make`; unhashable keys are not cached."""
         try:
             hash(key)
         except TypeError:
@@ -107,7 +107,7 @@ class Memory:
             found = digest(self.name(source.source), np.asarray(source.index)) if part else fingerprint(source)  # type: ignore[attr-defined]
             try:
                 known = self._names[id(source)] = weakref.ref(source), found
-            except TypeError:  # Objects without weak references cannot be cached.
+            except TypeError:  # Objects that do not support weak references cannot be cached.
                 return found
         return known[1]
 

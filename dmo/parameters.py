@@ -39,9 +39,9 @@ class ParameterObject(Parametrized):
     _short: ClassVar[str] = ""
     """Name of the parameter that is set if a single value replaces the object, or "" if there is no such parameter."""
     _flat: ClassVar[Mapping[str, str]] = {}
-    """Different names of parameters on the command line and in models of earlier versions, by parameter name."""
+    """Names that parameters have on the command line and in models of earlier versions, if these names differ."""
     _none: ClassVar[Mapping[str, Any]] = {}
-    """Values that replace None in models of earlier versions, in which None was not the default, by parameter name."""
+    """Values that replace None in models of earlier versions, in which the parameters had no default None."""
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
@@ -50,7 +50,7 @@ class ParameterObject(Parametrized):
 
     @classmethod
     def _of(cls, value: Any) -> Self:
-        """Convert a value to an object of this class; values that cannot replace it give an object with defaults."""
+        """Convert a value to an object of this class, or return an object with defaults if this is impossible."""
         if isinstance(value, cls):
             return value
         if cls._short and value is not None:
@@ -152,9 +152,10 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
     made = dataclass(eq=False, repr=False)(kind)
     known = {parameter.name for parameter in fields(made)}  # type: ignore[arg-type]
     for parameter in fields(made):  # type: ignore[arg-type]
-        if parameter.name in vars(made):  # The default would hide a descriptor of a base class.
+        if parameter.name in vars(made):  # A default value on the class would hide a descriptor in a base class.
             delattr(made, parameter.name)
-    # Hide that the class is a dataclass, because hashing and saving would treat the parameters as the whole model.
+    # Hashing and saving would treat the fields of a dataclass as the whole model, so hide that the class is a
+    # dataclass.
     del made.__dataclass_fields__, made.__dataclass_params__  # type: ignore[attr-defined]
     init = made.__init__  # type: ignore[misc]
 
@@ -169,7 +170,7 @@ def parametrized(kind: type[Kind]) -> type[Kind]:
 
 
 def refuse_unknown(kind: type, given: Mapping[str, Any]) -> None:
-    """Raise an error for an unknown parameter, which suggests its new name or a similar parameter."""
+    """Raise an error for an unknown parameter, and suggest its new name or a similar parameter."""
     own = kind._get_param_names()  # type: ignore[attr-defined]
     for name, value in given.items():
         if name.partition("__")[0] in own:
@@ -196,7 +197,7 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
         elif inner and part.kind._takes(own.get(part.parameter)):
             own[part.parameter] = part.kind(**{name: _unset(part, name, value) for name, value in inner.items()})
         elif inner:
-            with suppress(UserError):  # Some names have no parameters, and `fit` rejects invalid names.
+            with suppress(UserError):  # Names without parameters are skipped, and `fit` rejects invalid names.
                 held = part.kind._named(own[part.parameter])  # The value can be an object of a related class.
                 if shared := {name: value for name, value in inner.items() if name in vars(held)}:
                     own[part.parameter] = held.set_params(**shared)
@@ -204,5 +205,5 @@ def placed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unset(part: Part, name: str, value: Any) -> Any:
-    """Return a saved value, or the replacement of None in models of versions in which None was not the default."""
+    """Return a saved value; for models of earlier versions without the default None, replace None."""
     return part.kind._none.get(name) if value is None and part.own[name] is not None else value

@@ -19,7 +19,7 @@ from dmo.parameters import LOCATIONS, SavedLocation, placed
 from dmo.stores.models import ATTACHED, Attached, load_attached
 
 SAMPLES = "samples"
-"""Name of the attachment of a model with the keys of its training samples."""
+"""Name of the model attachment that contains the keys of the training samples."""
 _KEPT: tuple[str, ...] = (
     "view_widths_",
     "view_feature_names_",
@@ -131,7 +131,7 @@ def load(path: str) -> Any:
     ...     dmo.load(f"{folder}/iris.zarr").transform(X).shape
     (150, 2)
     """
-    from dmo.model_schema import Model, checked  # Import lazily, because importing Pydantic takes 0.1 s.
+    from dmo.model_schema import Model, checked  # Importing Pydantic takes 0.1 s, so import it only if needed.
 
     arrays, meta = stores.load_model(path)
     own = {key: value for key, value in arrays.items() if not key.startswith(f"{ATTACHED}/")}
@@ -161,7 +161,8 @@ def described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for key in ("classes_", "feature_names_in_", "ancestors_"):
         if hasattr(model, key):
             names = np.asarray(getattr(model, key))
-            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names  # Stores do not support objects.
+            # Stores do not support object arrays.
+            arrays[key] = names.astype(str) if names.dtype.kind == "O" else names
     shared, shared_meta = model._shared_arrays()
     arrays, meta = arrays | shared, meta | shared_meta
     parameters = {key: encode(value) for key, value in model.get_params(deep=False).items()}
@@ -185,7 +186,7 @@ def rebuilt(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
             setattr(model, key, arrays[key])
     model._restore_shared(arrays, fitted)
     model._restore(arrays, fitted)
-    get_tags(model)  # Raise errors about invalid parameters.
+    get_tags(model)  # `get_tags` raises errors about invalid parameters.
     return model
 
 
@@ -240,8 +241,8 @@ def decode(value: Any) -> Any:
 
 def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the saved parameters of an estimator or parameter object to constructor arguments."""
-    # Models of third parties are not trusted, so that paths and URLs from a model must not be opened. A parameter that
-    # can contain a path therefore becomes a `SavedLocation`, unless it contains a mapping or an estimator.
+    # Models from third parties are not trusted, so paths and URLs in a model must not be opened. Therefore, a parameter
+    # that can contain a path becomes a `SavedLocation`, unless its value is a mapping or an estimator.
     found = {str(name): decode(value) for name, value in described.items()}
     for name, value in found.items():
         parameter = name.rpartition("__")[2]  # Parameter names can be nested, such as "decoder__hierarchy".
@@ -256,7 +257,7 @@ def decoded(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_class(name: Any) -> type | None:
-    """Return the public class of dmo with a given name, or None; saved models cannot refer to other classes."""
+    """Return the public class in dmo with a given name, or None; saved models cannot refer to other classes."""
     for place in ("dmo", "dmo.decoders", "dmo.labels.label_kernels"):
         public = importlib.import_module(place)
         if name in public.__all__:

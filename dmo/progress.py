@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
-_EVERY = 5.0  # Minimum time between two events of a running stage in seconds.
-_LINES = 30.0  # Time between two lines of text, which replace bars without a terminal, in seconds.
+_EVERY = 5.0  # minimum time in seconds between two events of a running stage
+_LINES = 30.0  # time in seconds between two lines of text, which replace bars if there is no terminal
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
     # If standard error is not a terminal, a line of text replaces the bars every 30 s. The line shows the progress, the
     # elapsed time and the remaining time of the innermost stage. At the end, one line per stage is printed, unless
     # `brief` is true.
-    from rich import progress  # Import lazily, because progress bars are rarely needed.
+    from rich import progress  # Progress bars are rarely needed, so import `rich` only on demand.
     from rich.console import Console
 
     columns = (
@@ -114,7 +114,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
 
 def _silently(steps: int = 1) -> None:
-    """Advance a stage that nobody observes."""
+    """Ignore the progress of a stage that is not displayed."""
 
 
 def _tell_lines(display: Progress, ended: threading.Event) -> None:

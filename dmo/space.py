@@ -40,7 +40,7 @@ __all__ = ["PermutedComponents", "SpaceDescription", "describe_space", "permuted
 
 _COORDINATES, _PART = "coordinates", "part of "
 _WIDEST = 10_000
-"""Maximum number of columns in all views together, whose Gram matrix is kept in memory."""
+"""Maximum number of columns of all views together for which their Gram matrix is kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def describe_space(model: BaseEstimator, X: Inputs, y: Outputs | None = None) ->
         found |= {} if labels is None else {LABELS: labels[where]}
         for name, some in block.items():
             shift = shifts.setdefault(name, dense_means(some))
-            found[name] = double(some) if shift is None else some - shift  # sums of columns far from 0 would cancel
+            found[name] = double(some) if shift is None else some - shift  # Centering avoids cancellation.
         return found
 
     moments = Moments.collect(groups(where) for where in row_blocks(n, BLOCK)).centered()
@@ -189,7 +189,7 @@ def _described(moments: Moments, names: list[str], parts: list[str]) -> SpaceDes
     between = None
     if parts:
         places = np.stack([np.arange(slices[_PART + name].start, slices[_PART + name].stop) for name in parts])
-        among = G[places.T[:, :, None], places.T[:, None, :]]  # Array of shape (k, V, V).
+        among = G[places.T[:, :, None], places.T[:, None, :]]  # array of shape (k, V, V)
         between = scale[places.T][:, :, None] * among * scale[places.T][:, None, :]
     return SpaceDescription(loadings, variance, covariance, between)
 

@@ -30,7 +30,7 @@ def _blas() -> ThreadpoolController:
 
 def blas_limited(threads: int | None) -> AbstractContextManager[Any]:
     """Limit BLAS to `threads` threads in a context; None keeps the current limit."""
-    return _blas().limit(limits=threads)  # The BLAS controller is cached, because its creation takes 5 to 10 ms.
+    return _blas().limit(limits=threads)  # `_blas` caches the controller, which takes 5 to 10 ms to create.
 
 
 def thread_count(n_threads: int | None = None) -> int:
@@ -85,7 +85,7 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
         _threads.set(1)  # Nested calls in the copied context use only this thread.
         return task(item)
 
-    # Copy the context for each item, because tasks need its progress display, checkpoints and estimator names.
+    # Tasks need the progress display, checkpoints and estimator names of the caller, so copy the context for each item.
     runs = [copy_context() for _ in items]
     with blas_limited(1):
         if threads == 1:
@@ -95,15 +95,15 @@ def in_threads(task: Callable[[Item], Found], items: Sequence[Item], n_threads: 
 
 
 _KEPT, _TRIMMED = (-3, 1 << 25), (-1, 1 << 26)
-"""Numbers and values in bytes of the glibc options M_MMAP_THRESHOLD and M_TRIM_THRESHOLD."""
+"""Pairs of option number and value in bytes for the glibc options M_MMAP_THRESHOLD and M_TRIM_THRESHOLD."""
 
 
 @lru_cache(maxsize=1)
 def reuse_memory() -> None:
     """Let the process reuse freed memory, which is the default of glibc but is disabled on Dask workers."""
     # The nanny process of a Dask worker sets MALLOC_TRIM_THRESHOLD_, which disables the dynamic threshold of glibc.
-    # Freed arrays of 128 KiB or more are then returned to the operating system immediately. Allocating them again for
-    # every block of rows causes page faults, which took twice as long as all other work on the block.
+    # Freed arrays of 128 KiB or more are then returned to the operating system immediately. Allocating such arrays
+    # again for every block of rows causes page faults, which took twice as long as all other work on the block.
     with suppress(OSError, AttributeError, TypeError):  # Other operating systems and C libraries lack these options.
         for option in (_KEPT, _TRIMMED):
             ctypes.CDLL(None).mallopt(*option)

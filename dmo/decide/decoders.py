@@ -34,7 +34,7 @@ _ENTRIES, _POOLED = 2**19, 2**17
 its label sets, but up to 1000 samples are always used. The second limits the pairs of the pooled regression."""
 
 
-_LARGEST = 1e100  # Largest magnitude of scores; their squares are finite.
+_LARGEST = 1e100  # largest supported magnitude of scores, whose squares are finite
 
 
 def score_thresholds(given: Callable[[np.ndarray], np.ndarray], n_labels: int) -> np.ndarray:
@@ -442,7 +442,7 @@ class PlugIn(ParameterObject):
         FittedDecoder
             Decoder that ranks labels and predicts label sets from the scores of new samples.
         """
-        self._check()  # Check again because `set_params` may have changed the parameters.
+        self._check()  # `set_params` may have changed the parameters.
         probabilities = PooledProbabilities.fit(scores, Y, counts, keys=keys)
         if self.makes_sets:
             probabilities = probabilities.refined(scores, Y, counts)
@@ -545,7 +545,7 @@ class Scores(ParameterObject):
 
     @classmethod
     def _takes(cls, value: Any) -> bool:
-        """Return whether the value of an estimator's parameter `decoder` ranks labels by score."""
+        """Return whether a value of the parameter `decoder` means that labels are ranked by score."""
         return value is None or isinstance(value, cls)
 
     @classmethod

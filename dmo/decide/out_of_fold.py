@@ -37,15 +37,15 @@ Statistics: TypeAlias = tuple[np.ndarray, np.ndarray]
 class LeftOut:
     """Held-out scores of the training samples, or, if they are not computed yet, how to compute them."""
 
-    # Source of the scores. "known": the attribute `scores` contains them. "folds": they are computed by
-    # cross-validation. "part": they are computed by one fit on a part of the samples. "": no scores are needed. None:
-    # use cross-validation if the estimator has a decoder, otherwise one fit on a part of the samples.
+    # How the scores are computed: "known" if the attribute `scores` contains them, "folds" by cross-validation, "part"
+    # by one fit on a part of the samples, and "" if no scores are needed. None means cross-validation if the estimator
+    # has a decoder, otherwise one fit on a part of the samples.
     how: Literal["known", "folds", "part", ""] | None = None
-    # Row indices of the samples with scores, an array of shape (m,).
+    # Row indices of the m samples with scores.
     rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
-    scores: list[np.ndarray] | None = None  # Score matrices of shape (m, L), from which a decoder is learned.
-    statistics: Statistics | None = None  # Statistics of the scores of all samples, if the fit computes them.
-    maps: Mapping[str, FeatureMap] | None = None  # Low-rank kernels of the fit, which a fit on a part can reuse.
+    scores: list[np.ndarray] | None = None  # score matrices of shape (m, L), from which a decoder is learned
+    statistics: Statistics | None = None  # mean and standard deviation of the scores, if the fit computes them
+    maps: Mapping[str, FeatureMap] | None = None  # low-rank kernels of the fit, which a smaller fit can reuse
 
 
 def out_of_fold_scores(
@@ -78,11 +78,12 @@ right-hand side per row. On 3500 rows of the data set bibtex, micro F1 is 0.498 
 HELD_OUT_ROWS = 2000
 """Maximum number of training rows of the additional fit for label sets and probabilities."""
 LEAST = 8
-"""Minimum number of rows from which label sets and probabilities are learned by one fit on a part."""
+"""Minimum number of rows from which label sets and probabilities are learned by one fit on a part of the samples."""
 FEW_ROWS, _MOST_FOLDS = 1000, 10
-"""Up to `FEW_ROWS` rows, all rows are scored by cross-validation, with up to `_MOST_FOLDS` folds. Scores of only a
-random quarter of the rows would make the result depend on the order of the samples. The probabilities of `KGHA` then
-changed by 0.73 for 48 samples and by 0.15 for 1000. With cross-validation, they change by 0.10 and 0.01."""
+"""Maximum number of rows that are all scored by cross-validation, and maximum number of folds.
+
+If only a random quarter of the rows were scored, the sample order would change probabilities of `KGHA` by 0.73 for 48
+samples and by 0.15 for 1000. With cross-validation, the changes are 0.10 and 0.01."""
 PASSED_ROWS, _RUN = 4096, 256
 """Number of rows that the moment engine reads again for held-out scores, and number of successive rows that it reads at
 once. Successive rows are read because stores are organized in blocks of rows."""
@@ -120,11 +121,11 @@ def held_out_part(
 
     Return None if there are too few rows, or if all training rows have the same labels.
     """
-    # Small data sets are scored by cross-validation. From larger data sets, disjoint sets of training rows and scored
-    # rows are drawn, stratified by labels. At most three quarters of the rows are training rows, and at most one
-    # quarter is scored, so that this fit is cheaper than the fit on all rows. From very large data sets, only evenly
-    # spaced runs of rows are used. All these rows are read once into memory. The low-rank kernels in `maps` do not
-    # depend on labels and are reused, because learning them again took most of the time.
+    # Small data sets are scored by cross-validation. From larger data sets, disjoint training rows and scored rows are
+    # drawn, stratified by labels. At most three quarters of the rows are used for training and at most one quarter is
+    # scored, so the fit is cheaper than a fit on all rows. From very large data sets, only evenly spaced runs of rows
+    # are used. The rows are read into memory once. The low-rank kernels in `maps` do not depend on labels, and reusing
+    # them saves most of the time.
     some, Y = rows_in_runs(len(rows), 16), data.Y
     rows = rows if some is None else rows[some]
     share = min(0.75, most / len(rows)), min(0.25, most / 2 / len(rows))
@@ -144,14 +145,14 @@ def held_out_part(
     model = _scoring(estimator)
     engine = getattr(model, "approximation", None)
     if getattr(estimator, "is_exact", isinstance(engine, Exact)):
-        # The kernels of so few rows fit in memory, so that neither stores nor Dask workers are needed.
+        # There are so few rows that their kernels fit in memory, without stores or Dask workers.
         model.set_params(approximation=replace(exact_engine(engine), storage="memory", path=None))
     elif maps is not None and not learned_columns(estimator):
         model._given_maps = maps
     old, new = (_part(read, np.searchsorted(index, some)) for some in (train, test))
     learned = replace(data.rows(train), views=old)
     with warnings.catch_warnings(), stage("label sets", 1) as advance:
-        warnings.simplefilter("ignore")  # The fit on all rows has already issued these warnings.
+        warnings.simplefilter("ignore")  # The fit on all rows has issued the same warnings.
         if few:
             found = out_of_fold_scores(model, learned, model=model)
         else:
@@ -166,10 +167,10 @@ def row_keys(estimator: Any, data: Data, index: np.ndarray) -> np.ndarray:
 
     The key of a sample is a hash of its labels and features, so that it does not depend on the order of the samples.
     """
-    # Features are hashed as float32, and duplicate samples have equal keys. For a precomputed kernel, whose columns
-    # depend on the sample order, the key is a hash of the row index. The keys are cached so that a fit reads each row
-    # only once.
-    views = getattr(data.views, "raw", data.views)  # Use unscaled values, because scaling depends on the sample order.
+    # Features are hashed as float32, and duplicate samples have equal keys. The columns of a precomputed kernel depend
+    # on the sample order, so the key of a sample is then a hash of its row index. The keys are cached, so a fit reads
+    # each row only once.
+    views = getattr(data.views, "raw", data.views)  # Scaling depends on the sample order, so hash unscaled values.
     if _identified_by_position(estimator, views):
         return mixed(index + 1)
     found, known = data.__dict__.setdefault("_row_keys", (np.zeros(data.n, np.uint64), np.zeros(data.n, bool)))
@@ -198,7 +199,7 @@ def _identified_by_position(estimator: Any, views: Mapping[str, Rows]) -> bool:
 
 
 def weight_of_copies(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum the weights of each sample and its duplicates, which leave-one-out scores omit together."""
+    """Sum the weights of each sample and its duplicates, which are left out together for leave-one-out scores."""
     _, place = np.unique(keys, return_inverse=True)
     return np.bincount(place.ravel(), weights)[place.ravel()]
 
@@ -207,7 +208,7 @@ def dealt(Y: Block, keys: np.ndarray, parts: int | Sequence[float]) -> np.ndarra
     """Assign samples to stratified folds by their keys, independently of the sample order; duplicates share a fold."""
     distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
     if len(distinct) < (parts if isinstance(parts, int) else len(parts)):
-        # There are fewer distinct samples than folds, so that duplicates cannot share a fold.
+        # With fewer distinct samples than folds, some folds would be empty if the duplicates of a sample shared a fold.
         return stratified_folds(Y, parts)
     return stratified_folds(Y[first], parts)[place.ravel()]
 
@@ -221,7 +222,7 @@ def folds_of_rows(Y: Block, keys: np.ndarray) -> np.ndarray:
 
 
 def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
-    """Read the rows at the ascending `index` into memory; for a kernel matrix, read only the same columns."""
+    """Read the rows at the ascending `index` into memory; of a kernel matrix, read only their columns."""
     if isinstance(source, PartialRows):
         return PartialRows(_read(source.source, index, square), source.present[index])
     some = Subset(source, index)
@@ -243,7 +244,7 @@ def _given(estimator: Any, views: Mapping[str, Rows]) -> Mapping[str, Rows]:
 
 
 def _scoring(estimator: Any) -> Any:
-    """Clone an estimator to compute raw scores, without its decoder, its class weights and fixed preparation."""
+    """Clone an estimator to compute raw scores, without its decoder, class weights and fixed preparation."""
     bare: dict[str, Any] = {"decoder": None}  # Raw scores do not depend on the decoder.
     if not learned_columns(estimator):
         bare["prepare"] = Prepare("none", views=estimator._prepare.views)

@@ -55,12 +55,13 @@ _MOST = 2**21  # Maximum number of sample-label pairs in the regression; more pa
 _FIRST = 2**17  # Number of sample-label pairs in a first regression, which provides a starting point.
 _STEPS = 50
 _SLOPE_PRIOR = 5.0  # Precision of the prior of slopes and offsets, equivalent to 20 samples with p = 1/2.
-_SLOPE = 0.05  # Minimum slope of the logit as a function of the standardized score, and minimum of 1 + a_l.
+_SLOPE = 0.05  # minimum slope of the logit as a function of the standardized score, and minimum of the factor 1 + a_l
 _CROSSED = 5  # Number of folds for out-of-fold probabilities.
-_SMALLEST = 1e-9  # Relative ridge on the Hessian, which equal score matrices would make singular.
+_SMALLEST = 1e-9  # relative ridge on the Hessian, which would be singular for equal score matrices
 PRECISION = 1e-4
-"""Difference of logits up to which two probabilities are treated as equal. Scores from kernels in memory and from
-tiled kernels can differ by 1e-6 of their size, which changes logits by about 1e-5."""
+"""Difference of logits up to which two probabilities are treated as equal.
+Scores from kernels in memory and from tiled kernels can have a relative difference of 1e-6, which changes logits by
+about 1e-5."""
 _CONSTANT = 1e-6  # Ratio of standard deviation to mean up to which scores are treated as constant.
 
 
@@ -194,7 +195,7 @@ class SoftmaxProbabilities:
         S, Y, often = S[:, seen], Y[:, seen], often / often.sum()
         spread = float(np.sqrt(max(0.0, often @ (S**2).mean(axis=1) - (often @ S.mean(axis=1)) ** 2)))
         if not spread > _CONSTANT * np.abs(scores[0]).max(initial=0.0):
-            # The scores of a single class and constant scores have no optimal scale.
+            # A single class and constant scores have no optimal scale.
             return cls(np.ones(1), seen)
 
         def slope(log_scale: float) -> float:
@@ -251,7 +252,7 @@ def some_samples(
 
     The default keys of the samples are their row indices.
     """
-    # Select the samples of positive weight with the smallest hashed keys.
+    # Select the samples with positive weight that have the smallest hashed keys.
     most = max(1, entries // Y.shape[1])
     n = Y.shape[0]
     if n <= most:
@@ -281,11 +282,10 @@ def _newton(
     model: PooledProbabilities, scores: Sequence[np.ndarray], Y: np.ndarray, counts: np.ndarray | None
 ) -> np.ndarray:
     """Maximize the likelihood by Newton's method with step halving, starting at the coefficients of the model."""
-    # For rare labels, squared standardized scores reach thousands, so that full Newton steps overshoot. The regressors
-    # are scaled to a root mean square of 1, because the condition number of the Hessian grows with the square of their
-    # scale. Each trial step computes the gradient and the Hessian together with the loss, because nearly all trial
-    # steps are accepted. The regressors of a single block are kept in memory, because computing them takes most of the
-    # time.
+    # For rare labels, squared standardized scores reach thousands, so full Newton steps overshoot. The condition number
+    # of the Hessian grows with the square of the scale of the regressors, so the regressors are scaled to a root mean
+    # square of 1. Nearly all trial steps are accepted, so each trial also computes the gradient and the Hessian.
+    # Computing the regressors takes most of the time, so the regressors of a single block are kept in memory.
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
         for where in model._blocks(len(Y)):
@@ -320,7 +320,7 @@ def _newton(
             step = step / 2
             trial = evaluated(w - step)
         gained = best - trial[0]
-        if gained < 0:  # Stop because floating-point error exceeds the improvement by this step.
+        if gained < 0:  # The improvement is smaller than the floating-point error, so stop.
             break
         w, (best, gradient, hessian) = w - step, trial
         if gained < 1e-12:
@@ -333,7 +333,7 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
     center = mean_and_deviation(logits, row_counts(counts))[0]
     x = logits - center  # Centered logits make the estimates of slope and offset nearly independent.
     slope, offset = np.zeros((2, Y.shape[1]))
-    p, error = np.empty_like(x), np.empty_like(x)  # Allocate these arrays once for all steps.
+    p, error = np.empty_like(x), np.empty_like(x)
     for _ in range(_STEPS):
         np.multiply(slope, x, out=p)
         p += logits
@@ -352,8 +352,8 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
         ab = weight.sum(axis=0)
         weight *= x
         aa = weight.sum(axis=0) + _SLOPE_PRIOR
-        # Limit Newton steps to 1 to avoid overshooting. The slope has a lower bound. Compute the step of the offset for
-        # the new slope, so that the offset is optimal even if the slope is at its bound.
+        # Newton steps are limited to 1 to avoid overshooting. The slope has a lower bound, so the step of the offset is
+        # computed for the new slope and is optimal even at the bound.
         moved = np.clip((ab * by_offset - bb * by_slope) / (aa * bb - ab**2), -1.0, 1.0)
         moved = np.maximum(moved, _SLOPE - 1 - slope)
         shifted = np.clip(-(by_offset + ab * moved) / bb, -1.0, 1.0)
@@ -365,8 +365,8 @@ def _own_lines(logits: np.ndarray, Y: np.ndarray, counts: np.ndarray | None) -> 
 
 _THRESHOLD_PRIOR = 20.0
 _SORTED = 2**21  # Maximum number of sample-label pairs that are sorted to learn thresholds.
-_SOFT = 0.05  # Scale of F1 times sqrt(positives) in the weights of thresholds, a tenth of the standard error of F1.
-_SMEAR = 0.05  # Scale of the logistic function by which a label near the threshold counts partly as predicted.
+_SOFT = 0.05  # divisor of F1 sqrt(positives) in the weights of thresholds, a tenth of the standard error of F1
+_SMEAR = 0.05  # scale of the logistic function that counts labels near the threshold partly as predicted
 
 
 def learn_thresholds(
@@ -376,7 +376,7 @@ def learn_thresholds(
     few = some_samples(Y, _SORTED, counts, keys)
     p, half = probabilities[few], folds_of_keys(np.arange(len(Y)) if keys is None else keys, 2)[few] == 0
     Y, often = np.asarray(Y[few], dtype=bool), None if counts is None else counts[few]
-    order = np.argsort(-p.ravel())  # Sort all probabilities only once, because both halves keep this order.
+    order = np.argsort(-p.ravel())  # Both halves of the samples keep this order, so one sort suffices.
     places = np.argsort(-p.T, axis=1)
     common, own = _both(p, Y, often, order, places)
     hits, total, entries = np.zeros(2), np.zeros(2), []
@@ -392,7 +392,7 @@ def learn_thresholds(
     if not total.all():
         return np.asarray(expit(common))
     f1 = 2 * hits / total
-    # Sum the variance over sample-label pairs as if they were independent. The term 1 stands for one additional pair.
+    # The variance is computed as if sample-label pairs were independent. The constant 1 stands for one additional pair.
     variance = 1.0 + sum(float((c * ((2.0 * y - f1.mean()) * differ) ** 2).sum()) for c, y, differ in entries)
     better = ndtr((f1[1] - f1[0]) * total.mean() / np.sqrt(variance))
     return np.asarray(expit(common + better * (own - common)))
@@ -403,7 +403,7 @@ def _both(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the logits of a common threshold, repeated for every label, and of thresholds per label.
 
-    `order` sorts all probabilities in descending order, and row l of `places` sorts those of label l.
+    `order` sorts all probabilities in descending order, and row l of `places` sorts the probabilities of label l.
     """
     L = Y.shape[1]
     by_label = (places * L + np.arange(L)[:, None]).ravel()
@@ -427,11 +427,11 @@ def mean_thresholds(values: np.ndarray, truth: np.ndarray, counts: np.ndarray | 
 
     The runs begin at the indices `starts`. The result is 1 for runs without positives.
     """
-    # All thresholds between two successive values have the same F1, so that the mean is a sum over the gaps between
-    # values. Equal values have no gap, and values with weight 0 do not change F1.
+    # All thresholds between two successive values have the same F1, so the mean threshold is a sum over the gaps
+    # between values. Equal values have no gap, and values with weight 0 do not change F1.
     stops = np.append(starts[1:], len(values))
     sizes = stops - starts
-    # Repeat the number of each run for all values of the run.
+    # The function `spread` takes one item per run, and repeats each item for all values of its run.
     spread = (lambda x: x) if len(starts) == 1 else (lambda x: np.repeat(x, sizes))
     hits = np.cumsum(truth if counts is None else truth * counts, dtype=np.float64)
     given = np.arange(1.0, len(values) + 1) if counts is None else np.cumsum(counts, dtype=np.float64)

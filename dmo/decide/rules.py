@@ -134,7 +134,7 @@ class PlugInRule:
         n, each = often.sum(), np.repeat(often, top)
         rule = cls(size, frequency, np.full(L, size * top / L), np.full(L, 0.5), 0.5, 0.5)
         q = rule._given_occurrence(probabilities)
-        # Weight each label in the means by the probability that it occurs in N samples.
+        # In the means over labels, the weight of a label is the probability that the label occurs in N samples.
         occurs = -np.expm1(-size * frequency)
         for _ in range(_STEPS):
             best = np.argpartition(-rule._scores(q), top - 1, axis=1)[:, :top]
@@ -237,9 +237,9 @@ def _fixed_point(
 
     `derive` computes both from the numbers of predictions and correct predictions; `often` contains sample weights.
     """
-    # Average both numbers over all steps of the iteration. Exponential averaging with a factor of 1/2 oscillated for
-    # the metric "n+", whose gain decreases with the number of correct predictions. The result was worse than a ranking
-    # by probability.
+    # For the metric "n+", whose gain decreases with the number of correct predictions, exponential averaging with a
+    # factor of 1/2 oscillated and was worse than a ranking by probability. Therefore, the numbers of predictions and of
+    # correct predictions are averaged over all steps.
     n, L, each = often.sum(), p.shape[1], np.repeat(often, top)
     m = np.full(L, size * top / L)
     h = m * (often @ p) / n
@@ -280,9 +280,9 @@ class SetRule:
 
     metric: str  # Name of the metric or guarantee.
     threshold: np.ndarray  # Threshold of each label, or an empty array if thresholds depend on the sample.
-    # For guarantees: the fraction of the labels predicted for held-out samples that are correct.
+    # Fraction of the labels predicted for held-out samples that are correct; only for guarantees.
     right: float | None = None
-    empty: float | None = None  # For guarantees: the fraction of the held-out samples without predicted labels.
+    empty: float | None = None  # fraction of held-out samples without predicted labels; only for guarantees
 
     @classmethod
     def fit(
@@ -388,7 +388,7 @@ class HeldOut:
 
     def _precision_micro(self, level: float) -> float:
         values, known = self._ranked(self.entries)
-        excess = known * level - self._ranked(self.entries * self.Y)[1]  # Weight times (wrong - (1 - level)).
+        excess = known * level - self._ranked(self.entries * self.Y)[1]  # weight times (wrong - (1 - level))
         squares = np.diff(np.cumsum(excess, axis=1) ** 2, axis=1, prepend=0.0)
         weight = np.broadcast_to(self.often[:, None], values.shape)
         order = np.argsort(-values, axis=None, kind="stable")
@@ -407,8 +407,8 @@ class HeldOut:
             return -1.0
         if failed[0] == 0:
             return 1.0
-        # Interpolate the threshold at which the test statistic is zero and go back by one step. Small changes of the
-        # statistic then change the threshold only slightly.
+        # The threshold is interpolated between the last passed test and the first failed test, and then moved back by
+        # one step. Therefore, small changes of the test statistic change the threshold only slightly.
         before, after = test[failed[0] - 1 : failed[0] + 1]
         place = max(0.0, failed[0] - 1 - after / (after - before))
         return float(np.interp(place, np.arange(len(thresholds)), thresholds))
@@ -456,7 +456,7 @@ def _macro_thresholds(p: np.ndarray, frequency: np.ndarray, size: int, counts: n
     if counts is None:
         hits, given = np.cumsum(-np.sort(-q, axis=0), axis=0), np.arange(1.0, len(q) + 1)[:, None]
     else:
-        # Missing values, whose weight is 0, are sorted last.
+        # Missing values have the weight 0 and are sorted last.
         order = np.argsort(-np.where(counts > 0, q, -1.0), axis=0, kind="stable")
         often = np.take_along_axis(counts, order, axis=0).astype(np.float64)
         hits, given = np.cumsum(often * np.take_along_axis(q, order, axis=0), axis=0), np.cumsum(often, axis=0)
@@ -472,7 +472,7 @@ def _cuts(p: np.ndarray, metric: str) -> np.ndarray:
     """
     order = -np.sort(-p, axis=1)
     first, total = order[:, 0], order.sum(axis=1)
-    # Skip labels whose probability is too low for any optimal set.
+    # Labels with low probabilities cannot belong to an optimal set, so skip these labels.
     most = max(1, int((order >= 0.5 * (first / (2 + total))[:, None]).sum(axis=1).max()))
     expected = np.stack(list(_expected(order, metric, most)), axis=1)
     counts = np.arange(metric != "jaccard", most + 1)  # The Jaccard index also allows empty sets.
@@ -492,11 +492,11 @@ def _expected(order: np.ndarray, metric: str, most: int) -> Iterator[np.ndarray]
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     t, weights = (nodes + 1) / 2, weights / 2
-    absent = 1 - order[:, :, None] * (1 - t)  # Expectation of t^y for each label y, of shape (m, L, nodes).
+    absent = 1 - order[:, :, None] * (1 - t)  # expectation of t^y for each label y, of shape (m, L, nodes)
     left = absent.prod(axis=1)
     if metric == "jaccard":
         yield np.asarray((1 - order).prod(axis=1))
-        rest = np.cumprod(absent[:, ::-1], axis=1)[:, ::-1]  # Product over the label and all less probable labels.
+        rest = np.cumprod(absent[:, ::-1], axis=1)[:, ::-1]  # product over a label and all less probable labels
         given = np.cumsum(order, axis=1)
         for k in range(1, most + 1):
             beyond = rest[:, k] if k < order.shape[1] else np.ones_like(left)

@@ -199,7 +199,8 @@ class ScoreRule:
         ScoreRule
             The restored rule.
         """
-        # Rules saved by older versions lack `propensity`; their `n_train` is positive only if they used propensities.
+        # Rules from older versions have no `propensity`, and their `n_train` is positive only if propensities were
+        # used.
         return cls(**arrays, **({"propensity": meta["n_train"] > 0} | meta))
 
 
@@ -210,9 +211,9 @@ _LOWEST = -1e6
 def unseen_last(scores: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Lower the scores of labels without training samples below all other scores of the row."""
     # The raw score of a label without training samples is 0, which would rank the label above labels with negative
-    # scores. The replacement score is finite because means and sorting must remain defined. All rows usually have the
-    # same replacement score, so that the AUC of the label is 1/2. Only rows whose other scores are equally low have a
-    # lower one. The replacement score depends only on its row, so that the block size does not matter.
+    # scores. The replacement score is finite, because means and sorting must remain defined. Nearly all rows have the
+    # same replacement score, so the AUC of the label is 1/2. The replacement score depends only on its own row, so the
+    # block size has no influence.
     if seen.all() or not seen.any():
         return scores
     least, most = scores[:, seen].min(axis=1), scores[:, seen].max(axis=1)

@@ -141,7 +141,7 @@ class ViewSource(Protocol):
 
 
 Sparse: TypeAlias = scipy.sparse.sparray | scipy.sparse.spmatrix
-"""SciPy sparse matrix of any format; its stubs declare no shape."""
+"""SciPy sparse matrix of any format, for which the type stubs of SciPy declare no shape."""
 Inputs: TypeAlias = (
     ArrayLike
     | RowSource
@@ -168,15 +168,16 @@ def given_views(X: Any) -> dict[str, Any] | None:
         return None
     if isinstance(X, Views):
         return dict(X.items())
-    if hasattr(X, "data_vars"):  # an xarray Dataset
+    if hasattr(X, "data_vars"):  # Only an xarray Dataset has `data_vars`.
         return {str(name): array for name, array in X.data_vars.items() if is_rows(X, array)}
-    if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):  # a feature store
+    # Feature stores have these attributes.
+    if hasattr(X, "n_samples") and isinstance(getattr(X, "views", None), Mapping):
         return dict(X.views)
     if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # A SciPy DOK matrix is also a Mapping.
         return {str(key): view for key, view in X.items()}
     if isinstance(X, (list, tuple)) and any(getattr(view, "ndim", 0) == 2 for view in X):
         return {f"view{i}": view for i, view in enumerate(X)}
-    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # a Series has no columns
+    if hasattr(X, "iloc") and getattr(getattr(X, "columns", None), "nlevels", 1) == 2:  # A Series has no columns.
         return {str(name): X[name] for name in dict.fromkeys(X.columns.get_level_values(0))}
     return None
 
@@ -185,7 +186,7 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
     """Return the views of X by name, with rows in the order of the first table, or None if X is a single view."""
     found = given_views(X)
     if found is not None:
-        # Look up the index first, because conversion to pandas adds an index to tables without one.
+        # Conversion to pandas adds an index to tables without one, so look up the index first.
         labels = row_labels(X)
         return {name: plain(_ordered(view, f"view {name!r}", labels)) for name, view in found.items()}
     return None if (table := as_frame(X)) is None else _of_table(table)
@@ -195,13 +196,13 @@ def as_views(X: Inputs) -> dict[str, Any] | None:
 class RowLabels:
     """Index of a table, which contains one label per row."""
 
-    index: Any  # a pandas Index
+    index: Any  # index as a pandas object
     owner: str  # name of the table in messages
 
     @property
     def counts(self) -> bool:
         """Whether the index is the default one, which numbers the rows 0, 1, 2, ..."""
-        step = getattr(self.index, "step", None)  # only a RangeIndex has a step
+        step = getattr(self.index, "step", None)  # Only a RangeIndex has a step.
         return step == 1 and self.index.start == 0
 
 
@@ -211,7 +212,7 @@ def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
     if views is not None:
         found = (row_labels(view, f"view {name!r}") for name, view in views.items())
         return next((labels for labels in found if labels is not None), None)
-    if hasattr(X, "dims"):  # an xarray object
+    if hasattr(X, "dims"):  # Only xarray objects have `dims`.
         index = X.indexes.get(X.dims[0])
     else:  # The index of a dask DataFrame is not in memory, and `index` is a method of lists.
         index = None if hasattr(X, "__dask_graph__") else getattr(X, "index", None)
@@ -219,10 +220,7 @@ def row_labels(X: Any, owner: str = "X") -> RowLabels | None:
 
 
 def paired(X: Inputs, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-    """Reorder the rows of y and sample_weight to match X; rows of arrays keep their order.
-
-    y : array of shape (n, L). sample_weight : array of shape (n,).
-    """
+    """Reorder the rows of y and sample_weight to match X; rows of arrays keep their order."""
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray | None) and isinstance(sample_weight, np.ndarray | None):
         return y, sample_weight
     labels = row_labels(X)
@@ -271,7 +269,7 @@ def without_labels(X: Any) -> Any:
 
 
 def plain(X: Any) -> Any:
-    """Convert tables of other libraries to pandas and arrays to NumPy; return other objects unchanged."""
+    """Convert tables from other libraries to pandas and arrays to NumPy; return other objects unchanged."""
     if in_memory(X) or hasattr(X, "dims"):
         return X
     table = as_frame(X)
@@ -295,10 +293,7 @@ def is_rows(dataset: Any, array: Any) -> bool:
 
 
 def split_columns(X: Inputs, views: Mapping[str, Columns]) -> dict[str, Any]:
-    """Split the columns of one array or table into named views.
-
-    X : array or DataFrame of shape (n, d).
-    """
+    """Split the columns of an array or table of shape (n, d) into named views."""
     if as_views(X) is not None:
         raise UserError(f"X already has views, but views={views!r} selects columns of one array; pass views=None")
     if not isinstance(views, Mapping):
@@ -338,7 +333,7 @@ def _square_part(view: Any, down: np.ndarray, across: np.ndarray) -> Rows:
 
 def pick_rows(view: Rows, key: RowKey) -> Rows:
     """Select rows of a view of shape (n, d), without reading data outside memory."""
-    # A square view may be a kernel matrix. Its columns are selected later by the row indices that a Subset keeps.
+    # A square view may be a kernel matrix, whose columns are selected later by the row indices that a `Subset` keeps.
     square = view.shape[0] == view.shape[1]
     if not isinstance(key, slice):
         key = np.atleast_1d(np.asarray(key))

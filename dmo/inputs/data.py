@@ -49,10 +49,11 @@ LABEL_WEIGHTS = "labels"
 class SampleWeights:
     """Sample weights for each view and for the labels."""
 
-    views: dict[str, np.ndarray]  # nonnegative weights of each view; 0 if a sample is missing from the view
-    labels: np.ndarray  # nonnegative weights of the samples for the labels
-    entries: np.ndarray | EntryRows | None = None  # additional factor of each label entry, of shape (n, L)
-    before: SampleWeights | None = None  # the weights before they were multiplied by class weights
+    views: dict[str, np.ndarray]  # nonnegative sample weights of each view; 0 if a sample is missing from the view
+    labels: np.ndarray  # nonnegative sample weights for the labels
+    # additional factor on the weight of each label entry, of shape (n, L)
+    entries: np.ndarray | EntryRows | None = None
+    before: SampleWeights | None = None  # sample weights without class weights
     ones: bool = field(init=False)  # whether all weights are 1, for every view and every label
 
     def __post_init__(self) -> None:
@@ -65,9 +66,9 @@ class SampleWeights:
         return self if self.before is None else self.before
 
     def share_left_out(self, views: Sequence[str]) -> np.ndarray | None:
-        """Compute the fraction of the weight of each sample that KGHA's leave-one-out scores omit; None means 1."""
-        # An integer weight stands for repeated rows, and leaving one of them out removes 1 / weight of the sample. The
-        # embedding itself is learned from all labels.
+        """Compute the fraction of a sample's weight that KGHA leaves out for its leave-one-out scores; None means 1."""
+        # A sample with an integer weight stands for repeated rows, and leaving out one of them removes 1 / weight of
+        # the sample. The embedding itself is learned from all labels.
         counts = self.plain.of_views(views)
         if (counts <= 1).all() or (counts != np.rint(counts)).any():
             return None
@@ -196,7 +197,7 @@ class Data:
     def frequency(self) -> np.ndarray:
         """Weighted fraction of positive entries among the known entries of each label."""
         Y = self.Y
-        if self.complete:  # This avoids the float64 copy that a matrix product creates.
+        if self.complete:  # A matrix product would create a float64 copy of Y.
             return np.asarray(Y.mean(axis=0), np.float64)
         weights, counts = self.weights.labels * self.any_weight, self.counts
         if counts is None:
@@ -205,7 +206,7 @@ class Data:
         return np.divide(carried, total, out=np.zeros(Y.shape[1]), where=total > 0)
 
     def decided(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the weights of label entries from which decisions are learned, without class weights.
+        """Return the weights, without class weights, of the label entries from which decisions are learned.
 
         The result has shape (m, L) for m row indices, and is None if all weights are 1.
         """
@@ -305,7 +306,7 @@ def read_labels(
 
 
 def note_many(Y: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Log how a fit treats labels if there are too many for dense matrices, and return them unchanged."""
+    """Log how a fit treats labels that are too many for dense matrices, and return the labels unchanged."""
     log.info(
         "%d labels are kept as a sparse matrix: no probabilities are learned, and predict returns as many labels per "
         "sample as a training sample has on average",

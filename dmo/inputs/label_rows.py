@@ -19,7 +19,7 @@ from dmo.blocks import Block, ByRows, Rows, Subset, cell_blocks, dense, in_memor
 class EntryRows(ByRows):
     """Base class of row sources that represent a label matrix and return selected rows as NumPy arrays."""
 
-    __array_ufunc__ = None  # With None, NumPy calls `__rmatmul__` for `weights @ labels`.
+    __array_ufunc__ = None  # If None, NumPy calls `__rmatmul__` for the product `weights @ labels`.
     ndim = 2
     shape: Any  # numbers of samples and labels
     dtype: Any  # data type of the entries
@@ -29,7 +29,7 @@ class EntryRows(ByRows):
         raise NotImplementedError
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        if isinstance(where, tuple):  # The index of scikit-learn has the form [rows, ...].
+        if isinstance(where, tuple):  # scikit-learn indexes labels as [rows, ...].
             return self[where[0]][(slice(None), *where[1:])]
         if isinstance(where, slice):
             return self.read(where)

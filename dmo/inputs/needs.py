@@ -35,8 +35,9 @@ KEPT: ContextVar[ExitStack] = ContextVar("kept")
 
 def named(method: Method) -> Method:
     """Wrap a method of a `Named` object so that the messages of its UserErrors start with the name of the object."""
-    # Inner functions raise errors without the name of the estimator, which is added here. Messages that already start
-    # with the class name are not changed, so methods can call each other. Other exceptions are bugs and pass unchanged.
+    # Inner functions raise errors without the name of the estimator, so the wrapper adds the name. Messages that
+    # already start with the class name are not changed, so methods can call each other. Other exceptions are bugs and
+    # pass unchanged.
 
     @functools.wraps(method)
     def wrapper(self: Named, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +107,7 @@ def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-_ROWS = 65536  # number of rows of labels in one matrix product
+_ROWS = 65536  # maximum number of rows of labels in one matrix product
 
 
 @dataclass(frozen=True)
@@ -259,8 +260,8 @@ def label_rank(Y: np.ndarray) -> int:
     """Compute the rank of the centered label matrix."""
     blocks = row_blocks(len(Y), _ROWS)
     if len(Y) > Y.shape[1] and all(((Y[where] == 0) | (Y[where] == 1)).all() for where in blocks):
-        # For labels of 0 and 1, the Gram matrix is exact. Distinct columns differ enough that squaring does not change
-        # the numerical rank. The Gram matrix takes a tenth of the time of a singular value decomposition.
+        # The Gram matrix of labels of 0 and 1 is exact, and has the same numerical rank although its singular values
+        # are squared. The Gram matrix takes a tenth of the time of a singular value decomposition.
         gram, sums = np.zeros((Y.shape[1], Y.shape[1])), Y.sum(axis=0, dtype=np.float64)
         for where in blocks:
             part = Y[where].astype(np.float64)

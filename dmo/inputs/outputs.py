@@ -112,7 +112,7 @@ def check_partial_labels(estimator: BaseEstimator, y: Outputs, n: int, *, reset:
                 "y is a masked vector of classes, expected a masked label matrix; drop the samples with unknown classes"
             )
         return check_labels(estimator, values, n, reset=reset, dtype=np.uint8), None
-    # Do not copy a matrix of bytes, because each copy needs a gigabyte for 10 million samples and 100 labels.
+    # Each copy of a matrix of bytes needs a gigabyte for 10 million samples and 100 labels, so do not copy the matrix.
     none = values.dtype.kind in "biu" and mask is False
     unknown = None if none else missing_entries(values) | mask
     unknown = None if unknown is None or not unknown.any() else unknown
@@ -222,9 +222,9 @@ def check_label_factor(
     estimator: BaseEstimator, y: Outputs, n: int, kernel: LabelKernel, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Convert y to a factor F of its label kernel matrix, K_Y = F F', and return it with a mask of known entries."""
-    # For "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of a matrix
-    # that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes of
-    # `check_labels` are set. Kernels other than "linear" receive y itself.
+    # For the kernel "linear", the factor contains the numbers of y. The weighted mean of the column replaces entries of
+    # a matrix that are NaN, None or masked. Classes and lists of labels become one column per class, and the attributes
+    # of `check_labels` are set. Kernels other than "linear" receive y itself.
     if kernel == "linear":
         factor, known = _columns(estimator, *_read_masked(y, n))
         if known is not None:
@@ -351,14 +351,14 @@ def _without_gaps(y: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_arra
 def _read_masked(
     y: Any, n: int, labels: bool = False
 ) -> tuple[np.ndarray | list[Collection[Any]], list[str] | None, Any]:
-    """Return the results of `_read`, and the mask of a masked array or False."""
+    """Return the results of `_read`, and the mask of y, or False if y is not a masked array."""
     if not isinstance(y, np.ma.MaskedArray):
         return *_read(y, n, labels), False
     return *_read(np.ma.getdata(y), n, labels), np.ma.getmaskarray(y)
 
 
 def _class_vector(values: np.ndarray) -> np.ndarray:
-    """Convert a single column of classes to a vector, with the warning of scikit-learn; keep a column of labels."""
+    """Convert a single column of classes to a vector, with a warning from scikit-learn; keep a column of labels."""
     if values.dtype.kind not in "USMm" and np.isin(np.where(missing_entries(values), 0, values), (0, 1)).all():
         return values
     return np.asarray(column_or_1d(values, warn=True))
@@ -487,7 +487,7 @@ def hierarchy_of(estimator: Any) -> Any:
 
 
 def _widened(estimator: Any, sets: Sequence[Collection[Any]]) -> Sequence[Collection[Any]]:
-    """Add the ancestors of its labels to each label set, even if they do not occur in any sample."""
+    """Add the ancestors of its labels to each label set, including ancestors that do not occur in any sample."""
     tree = hierarchy_of(estimator)
     if tree is None or not all(isinstance(label, str) for labels in sets for label in labels):
         return sets
@@ -533,7 +533,7 @@ def _binary(
             raise UserError(
                 f"labels must be 0 or 1, got {Y.ravel()[0]!r} at row 0, column 0; pass a list of label names per sample"
             ) from error
-        if whole and block.view(np.uint8).max(initial=0) <= 1:  # Valid bytes need no arrays of comparisons.
+        if whole and block.view(np.uint8).max(initial=0) <= 1:  # Bytes of 0 and 1 need no comparison arrays.
             continue
         wrong = (block != 0) & (block != 1)
         if wrong.any():
@@ -626,7 +626,7 @@ def _learn(
     if tree is not None:
         if not multilabel:
             raise UserError("a hierarchy needs label sets, y is a vector of classes; pass a list of labels per sample")
-        # Store the whole hierarchy, because a refit of a saved model may need labels that no sample has.
+        # A refit of a saved model may need labels that no sample has, so store the whole hierarchy.
         estimator.hierarchy_ = parents_of(tree)
         estimator.ancestors_ = ancestor_pairs(estimator.hierarchy_, [str(label) for label in classes])
 
@@ -648,7 +648,7 @@ class RealOutputs:
             raise TooFewSamples(f"output {np.flatnonzero(nowhere)[0]} is NaN in all samples; leave it out")
         if weights is None and unknown.any():
             mean, deviation = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
-        elif weights is None:  # Without NaN and weights, the copies of the other branches are not needed.
+        elif weights is None:  # Without NaN and weights, avoid the copies in the other branches.
             mean, deviation = Y.mean(axis=0), Y.std(axis=0)
         else:
             share = weights[:, None] * ~unknown

@@ -106,39 +106,33 @@ def preparing(estimator: Any) -> Prepare | None:
 _BLOCK, _MEDIAN = (
     4096,
     65536,
-)  # rows per block of a pass over the data; rows of the sample that medians are computed from
-_STRIP = 256  # rows that are preprocessed at a time
+)  # number of rows in a block of a pass over the data, and of rows from which medians are computed
+_STRIP = 256  # number of rows that are preprocessed together
 log = logging.getLogger("dmo")
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Learned preprocessing of one view.
-
-    fill (d,); marked (m,); center, width (d + m,)
-    """
+    """Learned preprocessing of one view with d columns, and with m indicator columns of missing values."""
 
     scale: str  # name of the scaling
     fill: np.ndarray | None = None
-    marked: np.ndarray | None = None  # (m,): columns that have an indicator column of missing values
-    center: np.ndarray | None = None  # (d + m,): subtracted; only for dense rows
-    width: np.ndarray | None = None  # (d + m,): divisor of each column
+    marked: np.ndarray | None = None  # indices of the m columns with an indicator column of missing values
+    center: np.ndarray | None = None  # numbers that are subtracted from the d + m columns; only for dense rows
+    width: np.ndarray | None = None  # divisors of the d + m columns
 
     def dtype(self, given: np.dtype) -> np.dtype:
         """Return the data type of preprocessed rows."""
         return np.dtype(np.float64) if given.kind not in "iufb" else np.result_type(given, np.float32)
 
     def __call__(self, block: Any) -> Any:
-        """Preprocess a block of rows.
-
-        block (n_b, d) -> (n_b, d + m)
-        """
+        """Preprocess a block of rows, and append the m indicator columns of missing values."""
         parts = strips(block, _STRIP)
         if len(parts) <= 1:
             return self._strip(block)
         added = 0 if self.marked is None else len(self.marked)
         out = np.empty((len(block), block.shape[1] + added), self.dtype(block.dtype))
-        for where in parts:  # small strips: their float64 copies stay in the CPU cache
+        for where in parts:  # The float64 copies of a small strip stay in the CPU cache.
             out[where] = self._strip(block[where])
         return out
 
@@ -154,7 +148,7 @@ class Preparation:
                     (found.data / self.width[found.indices], found.indices, found.indptr), shape=found.shape
                 )
             return found.astype(dtype, copy=False)
-        own = None if np.shares_memory(found, block) else found  # a copy, which can be changed in place
+        own = None if np.shares_memory(found, block) else found  # A copy can be changed in place.
         if self.center is not None:
             found = own = np.subtract(found, self.center, out=own)
         if self.width is not None:
@@ -181,17 +175,14 @@ class Preparation:
 
 @dataclass(frozen=True, eq=False)
 class PreparedRows(RowsOf):
-    """Row source that preprocesses rows as they are read, and rejects rows that are not finite afterwards.
-
-    source (n, d)
-    """
+    """Row source that preprocesses rows as they are read, and rejects rows that are not finite afterwards."""
 
     preparation: Preparation
     check: Callable[[Block, int], None]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, d + m)."""
+        """Number of rows, and number of columns including the indicator columns of missing values."""
         marked = self.preparation.marked
         return self.source.shape[0], self.source.shape[1] + (0 if marked is None else len(marked))
 
@@ -211,15 +202,12 @@ class PreparedRows(RowsOf):
         return found
 
     def sample(self, index: np.ndarray) -> Block:
-        """Read rows by their indices.
-
-        index (m,) -> (m, d + m)
-        """
+        """Read and preprocess rows by their indices."""
         return self.preparation(sampled(self.source, index))
 
 
 def view_kernels(estimator: BaseEstimator, views: list[str]) -> dict[str, Any]:
-    """Return the kernel of each view, or None without a valid one; the estimator reports invalid kernels later."""
+    """Return the kernel of each view, or None for an invalid kernel, which the estimator reports later."""
     found: dict[str, Any] = {}
     for view, spec in per_view("kernel", getattr(estimator, "kernel", None), views).items():
         try:
@@ -232,10 +220,7 @@ def view_kernels(estimator: BaseEstimator, views: list[str]) -> dict[str, Any]:
 def learn_preparations(
     estimator: BaseEstimator, views: Mapping[str, Rows], weights: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Preparation]:
-    """Learn the preprocessing of each view, as set by the parameter `prepare`, from the weighted training rows.
-
-    views (n, d); weights (n,)
-    """
+    """Learn the preprocessing of each view, as set by the parameter `prepare`, from the weighted training rows."""
     asked = preparing(estimator)
     if asked is None or not hasattr(estimator, "prepare"):
         return {}
@@ -267,10 +252,7 @@ def learn_preparations(
 
 
 def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray | None]:
-    """Select the rows that are present in a view and have positive weight; return weights of None if all are 1.
-
-    source (n, d); weights (n,)
-    """
+    """Select the rows that are present in a view and have positive weight; return None for weights that are all 1."""
     present = presence(source)
     if weights is not None:
         present = weights > 0 if present is None else present & (weights > 0)
@@ -281,18 +263,15 @@ def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray
 
 
 def _chosen(view: str, source: Rows, weights: np.ndarray | None) -> str:
-    """Choose the scaling of a view for scale="auto".
-
-    source (n, d); weights (n,)
-    """
-    # Measured with leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data sets of Mulan,
-    # eight image descriptors and four tables of scikit-learn. Scaling did not matter if the sizes of columns differ by
-    # a factor below 20. With larger differences, tables gained up to 0.24 of AUC by "standard". Descriptors that are
-    # mostly zeros lost by "standard" as much as they gained by "maxabs".
+    """Choose the scaling of a view for scale="auto"."""
+    # Automatic scaling is based on leave-one-out scores of ridge regression (Gaussian and linear kernels) on nine data
+    # sets from Mulan, eight image descriptors and four tables from scikit-learn. If the sizes of columns differed by a
+    # factor below 20, scaling did not matter. For larger differences, "standard" increased the AUC of tables by up to
+    # 0.24. For descriptors that are mostly zeros, "standard" reduced the AUC by as much as "maxabs" increased it.
     own = source
     while isinstance(own, Subset | PreparedRows):
         own = own.source
-    if getattr(own, "histogram", False):  # A feature store declares that the columns have a common unit.
+    if getattr(own, "histogram", False):  # The columns of a histogram have a common unit.
         return "none"
     ratio, zeros = spread(source, weights)
     if not ratio > APART:
@@ -323,14 +302,11 @@ def scalable(estimator: BaseEstimator, views: list[str]) -> dict[str, bool]:
 
 
 def _unchecked(block: Block, first_row: int) -> None:
-    """Accept any block: in passes over training rows, later readers check the values."""
+    """Accept any block, because later readers check the values."""
 
 
 def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:
-    """Learn the value that replaces missing values in each column, 0 in columns without known values.
-
-    source (n, d); weights (n,)
-    """
+    """Learn the value that replaces missing values in each column; columns without known values get 0."""
     fill, plus, _ = how.partition("+")
     n, d = source.shape
     total, missing, count = np.zeros(d), np.zeros(d), 0.0
@@ -348,10 +324,7 @@ def _fill(source: Rows, how: str, weights: np.ndarray | None) -> Preparation:
 
 
 def _medians(block: Any, weights: np.ndarray | None) -> np.ndarray:
-    """Compute the weighted median of the known values of each column.
-
-    block (n, d); weights (n,) -> (d,)
-    """
+    """Compute the weighted median of the known values of each column."""
     block = double(dense(block))
     if weights is None:
         empty = np.isnan(block).all(axis=0)
@@ -369,10 +342,7 @@ def _numbers(n: int) -> range:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Base class of column statistics of a block of weighted rows.
-
-    source (n, d); weights (n,)
-    """
+    """Base class of functions that compute column statistics of a block of weighted rows."""
 
     source: Rows
     weights: np.ndarray | None
@@ -385,7 +355,7 @@ class _Statistics:
 
 @dataclass(frozen=True)
 class _KnownCells(_Statistics):
-    """Total weight of a block of rows, and for each column the weight of missing values and the sum of known values."""
+    """Function that computes the weight of a block, and the missing weight and sum of known values of each column."""
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
@@ -398,13 +368,13 @@ class _KnownCells(_Statistics):
 
 @dataclass(frozen=True)
 class _ColumnMoments(_Statistics):
-    """Total weight of a block of rows, and mean, centered sum of squares and maximum size of each column."""
+    """Function that computes the weight of a block, and the mean, squared deviation and maximum size of each column."""
 
     def __call__(self, number: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         block, weights = self.read(number)
         d = block.shape[1]
         if not scipy.sparse.issparse(block):
-            has = ~np.isnan(block).any(axis=1)  # rows of NaN are samples missing from the view
+            has = ~np.isnan(block).any(axis=1)  # A row of NaN is a sample that is missing from the view.
             block, weights = block[has], None if weights is None else weights[has]
             n = float(len(block) if weights is None else weights.sum())
             mean = _times(block, weights).sum(axis=0) / n if n else np.zeros(d)
@@ -419,18 +389,12 @@ class _ColumnMoments(_Statistics):
 
 
 def _times(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Multiply rows by their weights; None means no weights.
-
-    values (n, ...); weights (n,)
-    """
+    """Multiply rows by their weights; weights of None leave the rows unchanged."""
     return values if weights is None else values * weights.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | None) -> Preparation:
-    """Learn the center and width of the columns; partial sums are added in row order, so that workers do not matter.
-
-    source (n, d); weights (n,)
-    """
+    """Learn the center and width of columns; partial sums are added in row order, so that workers have no influence."""
     d = source.shape[1]
     n, mean, about, largest = 0.0, np.zeros(d), np.zeros(d), np.zeros(d)
     for _, (count, center, square, size) in each(
@@ -440,7 +404,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
             continue
         gap, both = center - mean, n + count
         mean = mean + gap * (count / both)
-        about = about + square + gap**2 * (n * count / both)  # Chan, Golub, LeVeque 1979: avoids cancellation
+        about = about + square + gap**2 * (n * count / both)  # stable update [Chan, Golub, LeVeque 1979]
         n, largest = both, np.maximum(largest, size)
     if scale == "maxabs":
         return replace(made, width=np.where(largest > 0, largest, 1.0))
@@ -450,7 +414,7 @@ def _scaled(made: Preparation, scale: str, source: Rows, weights: np.ndarray | N
 
 
 def _filled(block: Any, fill: np.ndarray, marked: np.ndarray | None) -> Any:
-    """Impute missing values and append indicator columns; rows of NaN only are not changed."""
+    """Impute missing values and append indicator columns; rows that contain only NaN are not changed."""
     if scipy.sparse.issparse(block):
         gap = np.isnan(block.data)
         data = np.where(gap, fill[block.indices], block.data)

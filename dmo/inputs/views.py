@@ -48,14 +48,14 @@ from dmo.stores import DenseView, SparseView
 log = logging.getLogger("dmo")
 ViewKind: TypeAlias = Literal["features", "fillable features", "kernel"]
 """Content of a view: features, features whose missing values the estimator can impute, or precomputed kernel values."""
-_LARGEST = 1e140  # Sums of squares of larger numbers can overflow float64.
-# Rows cached during a fit use at most this fraction of the free memory or disk, in chunks of this number of bytes.
+_LARGEST = 1e140  # largest valid number; sums of squares of larger numbers can overflow float64
+# Maximum fraction of the free memory or disk for rows that a fit caches, and number of bytes in a chunk of cached rows.
 _SHARE, _CHUNK = 0.25, 1 << 24
-_READINGS = 2  # number of passes over rows that do not fit in memory, before they are cached on disk
+_READINGS = 2  # number of passes over rows that do not fit in memory, before the rows are cached on disk
 
 
 def check_views(estimator: BaseEstimator, X: Inputs, reset: bool, partial: bool = False) -> dict[str, Rows]:
-    """Validate and preprocess X; `reset` learns names, widths and preprocessing, otherwise they must match the fit."""
+    """Validate and preprocess X; unless `reset` is true, names and widths must be the same as in the fit."""
     # With `reset`, the function sets `view_widths_`, and `preparations_` if the estimator has the parameter `prepare`.
     # The names of DataFrame columns become `feature_names_in_` for one array, or `view_feature_names_` for several
     # views. One array also sets `n_features_in_`.
@@ -72,7 +72,7 @@ class PreparedViews(dict[str, Rows]):
         self.made: list[Rows] = [
             view for view, given in arrays if not (isinstance(given, np.ndarray) and np.may_share_memory(view, given))
         ]
-        """Views with arrays from scaling or imputation, which do not share memory with arrays of the caller."""
+        """Views with arrays from scaling or imputation, which do not share memory with arrays from the caller."""
 
 
 def prepare_views(
@@ -126,7 +126,7 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
     if not reset:
         _check_columns(getattr(estimator, "view_feature_names_", {}), names)
         return views
-    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # An earlier fit may have set them.
+    for name in ("n_features_in_", "feature_names_in_", "view_feature_names_"):  # attributes of an earlier fit
         estimator.__dict__.pop(name, None)
     if names:
         estimator.view_feature_names_ = names
@@ -134,14 +134,14 @@ def _separate(estimator: BaseEstimator, given: dict[str, Any], reset: bool, part
 
 
 def _one_array(estimator: BaseEstimator, X: np.ndarray, reset: bool) -> dict[str, Rows]:
-    """Check a numeric array that is the only view, without the slow conversions of scikit-learn."""
+    """Check a numeric array that is the only view, without the slow conversions in scikit-learn."""
     within = X.dtype.kind != "f" or (float(X.max()) <= _LARGEST and float(X.min()) >= -_LARGEST)
     if not within and not _filled_views(estimator, [SINGLE])[SINGLE]:
         raise _not_finite(SINGLE, X, 0, None, _view_kinds(estimator, [SINGLE])[SINGLE], whole=True)
     if reset:
         if len(X) < 2:
             raise _one_sample()
-        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # An earlier fit may have set them.
+        for name in ("feature_names_in_", "view_feature_names_", "table_schemas_"):  # attributes of an earlier fit
             estimator.__dict__.pop(name, None)
         estimator.n_features_in_, estimator.view_widths_ = X.shape[1], {SINGLE: X.shape[1]}
     return {SINGLE: X}
@@ -271,7 +271,7 @@ def _view_kinds(estimator: BaseEstimator, views: list[str]) -> dict[str, ViewKin
 def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
     if reset:
         estimator.__dict__.pop("view_feature_names_", None)
-    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Dask DataFrames have `to_dask_array`.
+    if is_lazy(X) or hasattr(X, "to_dask_array"):  # Only dask DataFrames have `to_dask_array`.
         if reset:
             estimator.__dict__.pop("feature_names_in_", None)
             estimator.n_features_in_ = tuple(getattr(X, "shape", ()))[1]
@@ -298,7 +298,7 @@ def _single(estimator: BaseEstimator, X: Inputs, reset: bool) -> Rows:
 
 
 def _is_plain(X: Any) -> TypeGuard[np.ndarray]:
-    """Return whether X is a numeric array, so that slow checks of scikit-learn can be skipped."""
+    """Return whether X is a numeric array, so that slow checks in scikit-learn can be skipped."""
     return type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
@@ -397,7 +397,7 @@ class FiniteRows(RowsOf):
 class KeptRows(RowsOf):
     """Row source that caches the rows that dask computes during a fit.
 
-    Rows are cached in memory if a quarter of the free memory suffices, or else in a temporary store for local workers.
+    Rows are cached in memory if a quarter of the free memory suffices, otherwise in a temporary local store.
     """
 
     view: str
@@ -445,7 +445,7 @@ class KeptRows(RowsOf):
         return rows(self.source if self.kept is None else self.kept, where)
 
     def _keep(self, until: ExitStack) -> Rows | None:
-        """Return the rows from which to read, or None to read the source once more before the next decision."""
+        """Return the cached rows, or None if the next read should still use the source."""
         import dask.config
         import zarr
 
@@ -453,7 +453,8 @@ class KeptRows(RowsOf):
         if here and fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
-        if here and self.computed < _READINGS * len(self):  # A few passes cost no more than writing a store.
+        # Reading the rows a few times costs no more than writing a store.
+        if here and self.computed < _READINGS * len(self):
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
@@ -532,7 +533,8 @@ def _is_other(value: Any, in_table: bool) -> bool:
 
 def _sentence(what: str, error: ValueError) -> str:
     """Return the message of an error; add a fix if rows have unequal lengths."""
-    text = str(error).partition("\n[")[0]  # The message of scikit-learn lists all complex features.
+    # Messages from scikit-learn can list all complex features after the first line.
+    text = str(error).partition("\n[")[0]
     if "inhomogeneous" in text:
         return f"{what} has rows of unequal lengths; pass samples x features first and labels second"
     return text if what == "X" else f"{what}: {text}"
@@ -546,12 +548,12 @@ def _refuse_non_finite(
     kind: ViewKind = "features",
     whole: bool = False,
 ) -> None:
-    """Raise an error with the row and column of NaN, infinities, and numbers whose sums of squares overflow.
+    """Raise an error that locates NaN, an infinity, or a number whose sum of squares could overflow.
 
     `names` are the names of the columns. If `whole` is True, the block contains all rows.
     """
     data = stored_values(block)
-    # If the data contain NaN, the maximum and minimum are NaN, and both comparisons are false.
+    # If the data contain NaN, the maximum and minimum are NaN, and all comparisons with them are false.
     if data.dtype.kind == "f" and data.size and not (float(data.max()) <= _LARGEST and float(data.min()) >= -_LARGEST):
         raise _not_finite(key, block, first_row, names, kind, whole)
 
@@ -561,7 +563,7 @@ def _not_finite(
 ) -> UserError:
     """Return the error for a block with NaN, infinity, or numbers that are too large."""
     stored = dense(block)
-    # Compare in float64, because the bound would be infinite in float32, and infinities would pass.
+    # In float32, the bound would be infinite and infinities would pass, so compare in float64.
     row, column = np.argwhere(~(np.abs(stored.astype(np.float64)) <= _LARGEST))[0]
     value, place = stored[row, column], f"row {first_row + row}, column {column}"
     if kind == "kernel" and not np.isfinite(value):

@@ -136,7 +136,7 @@ def _has_outputs(estimator: Any) -> bool:
 class Annotator(Estimator):
     """Base class of estimators that predict labels, classes or regression targets."""
 
-    # Subclasses implement `_raw_scores`. Their `_learn` methods may return out-of-fold scores of training samples.
+    # Subclasses implement `_raw_scores`. The method `_learn` of a subclass can return out-of-fold scores.
 
     rule_: ScoreRule
     classes_: np.ndarray
@@ -248,8 +248,8 @@ class Annotator(Estimator):
     def _learn_rule(self, frequency: np.ndarray, n_train: float, held_out: Statistics | None = None) -> None:
         """Set `rule_`, which converts raw scores to ranking scores of the labels."""
         mean, deviation = held_out or (np.zeros_like(frequency), np.ones_like(frequency))
-        # If classes are weighted, add the weighted class frequencies to the scores. Otherwise, the class weights would
-        # not change the offset of the scores. Estimators without the parameter `intercept` fit an offset themselves.
+        # Class weights must also change the offset of the scores, so add the weighted class frequencies to the scores.
+        # Estimators without the parameter `intercept` fit an offset themselves.
         weighed = hasattr(self, "intercept") and getattr(self, "class_weight", None) is not None
         intercept = getattr(self, "intercept", False) or weighed
         by = self._by_scores
@@ -398,8 +398,8 @@ class Annotator(Estimator):
         keys: np.ndarray,
     ) -> None:
         """Learn label sets and probabilities from raw out-of-fold scores of n training samples."""
-        # counts : array of shape (n, L). Weight of each entry of Y, which is 0 if the label is unknown.
-        # keys : array of shape (n,). Hashes of the samples, from which cross-validation folds are derived.
+        # `counts`, of shape (n, L), contains the weight of each entry of Y, which is 0 if the label is unknown. `keys`,
+        # of shape (n,), contains hashes of the samples, from which cross-validation folds are derived.
         learner = as_decoder(decoder)
         if learner is not None:
             self.decoding_, self.held_out_scores_ = learner.learn(scores, Y, counts, keys), scores[0]
@@ -434,7 +434,7 @@ class Annotator(Estimator):
     def _stored_hierarchy(self) -> dict[str, list[str]]:
         """Return the label hierarchy as a dict from each child to its parents."""
         known: dict[str, list[str]] = self.__dict__.setdefault("hierarchy_", {})
-        if not known:  # Models of earlier versions store only the ancestors of each label.
+        if not known:  # Earlier versions store only the ancestors of each label.
             names = [str(label) for label in self.classes_]
             for column, above in self.ancestors_.tolist():
                 known.setdefault(names[column], []).append(names[above])
@@ -677,7 +677,7 @@ def _of_rows(scores: list[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 
 class OnBase(Annotator):
-    """Base class of predictors that are built on a base estimator, which also prepares the rows."""
+    """Base class of predictors with a base estimator, which also prepares the rows."""
 
     base: Any
     base_: Any
@@ -688,7 +688,7 @@ class OnBase(Annotator):
         return preparing(self.__dict__["base_"] if "base_" in self.__dict__ else self._given_base()) or Prepare("none")
 
     def _given_base(self) -> Any:
-        """Return the parameter `base`, or the estimator that it locates if it is a path."""
+        """Return the parameter `base`, or load the estimator from disk if the parameter is a path."""
         if isinstance(self.base, SavedLocation):
             raise self.base.refused("base")
         return load(self.base) if isinstance(self.base, str) else self.base
@@ -719,7 +719,7 @@ def predicts(model: Any) -> bool:
 
 
 def label_scores(model: Any, X: Any) -> np.ndarray:
-    """Compute label scores or predicted targets with a fitted model of dmo or another library."""
+    """Compute label scores or predicted targets with a fitted model from dmo or another library."""
     if isinstance(model, Annotator):
         if not model._decodes:
             raise UserError(f"{model._title} does not learn from labels, so its scores of labels cannot be compared")
@@ -733,7 +733,7 @@ def label_scores(model: Any, X: Any) -> np.ndarray:
 
 
 def targets(model: Any, Y: Any) -> Any:
-    """Convert labels 0 and 1 to -1 and +1 for regressors of other libraries; return other targets unchanged."""
+    """Convert labels 0 and 1 to -1 and +1 for regressors from other libraries; return other targets unchanged."""
     if Y is None or isinstance(model, Annotator) or not is_regressor(model):
         return Y
     return 2.0 * Y - 1.0 if ((Y == 0) | (Y == 1) | np.isnan(Y)).all() else Y

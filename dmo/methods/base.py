@@ -70,7 +70,7 @@ class Estimator(Named, Persistent, Parametrized):
     the kernel of a support vector machine by ridge regression, and then the other parameters."""
 
     def _fit(self, X: Inputs, y: Outputs | None = None, sample_weight: RowWeights = None) -> Self:
-        """Read the data, fit the model, and learn how to turn scores into decisions."""
+        """Read the data, fit the model, and learn how scores are converted to label sets and probabilities."""
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
@@ -152,7 +152,7 @@ class Estimator(Named, Persistent, Parametrized):
 
     @property
     def _takes_partial_views(self) -> bool:
-        """Whether the estimator accepts new samples that lack some views."""
+        """Whether the estimator accepts new samples with missing views."""
         return False
 
     @property
@@ -168,8 +168,8 @@ class Estimator(Named, Persistent, Parametrized):
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = getattr(self, "kernel", getattr(getattr(self, "base", None), "kernel", None))
-        # Set the tag only for a single kernel matrix. Cross-validation in scikit-learn also selects columns of such a
-        # matrix, which it cannot do for several matrices.
+        # Cross-validation in scikit-learn can select rows and columns of one kernel matrix, but not of several kernel
+        # matrices, so the tag `pairwise` is set only for a single matrix.
         tags.input_tags.pairwise = isinstance(kernel, str | Kernel) and is_pairwise(kernel)
         return tags
 

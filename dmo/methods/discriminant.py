@@ -63,7 +63,7 @@ def lfda(samples: TraceSamples, options: Options) -> TraceProblem:
         A = _placed(_local_affinity(csr_array(graph.maximum(graph.T)), samples.rows[own]), own, n)
         within = within + A / samples.sizes[label]
         between = between + A * (1 / total - 1 / samples.sizes[label])
-    # The Laplacian of (mm' - YY') / N contains the pairs of samples of different classes.
+    # Pairs of samples from different classes contribute the Laplacian of (mm' - YY') / N.
     core = np.diag(np.append(np.full(samples.Y.shape[1], 1 / total), -1 / total))
     far = QuadraticForm(
         n,
@@ -127,7 +127,7 @@ def mfa(samples: TraceSamples, options: Options) -> TraceProblem:
 
 
 def _closest_pairs(samples: TraceSamples, k: int) -> csr_array:
-    """Count the classes for which samples i and j are one of the k closest pairs with i inside and j outside."""
+    """Count the classes for which (i, j) is one of the k closest pairs of a sample i inside and a sample j outside."""
     total = csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         order = np.argsort(found.distances.ravel(), kind="stable")[:k]
@@ -151,7 +151,7 @@ def _attracted(samples: TraceSamples, options: Options) -> csr_array:
 
 
 def repelled(samples: TraceSamples, k: int) -> csr_array:
-    """Compute weights for pairs of samples, one of which is near the other but outside a class of the other."""
+    """Compute weights of pairs of samples, one of which is near the other, but outside one of its classes."""
     n, total = samples.n, csr_array((samples.n, samples.n))
     for _, own, others, found in _outside(samples, k):
         rows = np.repeat(own, found.k)
@@ -221,9 +221,9 @@ def _reconstruction(X: Any, options: Options) -> csr_array | np.ndarray:
 
 def _from_all_others(X: Any, reg: float) -> np.ndarray:
     """Compute weights that reconstruct each of n rows from all others, in O(n^2 r) time for rows of rank r."""
-    # F contains the centered rows in their principal axes, so C = F'F is diagonal. The differences Z of the other rows
-    # to row f_i satisfy Z'Z = C + n f_i f_i' and Z'1 = -n f_i. The Woodbury and Sherman-Morrison formulas then yield
-    # the weights (Z Z' + c I)^-1 1.
+    # Let F contain the coordinates of the centered rows on their principal axes, so C = F'F is diagonal. The
+    # differences Z between the other rows and row f_i satisfy Z'Z = C + n f_i f_i' and Z'1 = -n f_i. The Woodbury and
+    # Sherman-Morrison formulas then yield the weights (Z Z' + c I)^-1 1.
     n = X.shape[0]
     spectrum, Q = scipy.linalg.eigh(_centered_gram(X))
     keep = spectrum > 1e-13 * max(spectrum[-1], np.finfo(float).tiny)
@@ -270,7 +270,7 @@ def _neighbor_graph(samples: TraceSamples, k: int | None, options: Options) -> c
 
 def _on_pattern(R: csr_array, samples: TraceSamples, same: float, all_pairs: float) -> csr_array:
     """Multiply the entries of R by the entries of same * YY' - all_pairs * mm'."""
-    # If `same` and `all_pairs` are -1, only pairs of samples of different classes keep nonzero entries.
+    # If `same` and `all_pairs` are -1, only pairs of samples from different classes keep nonzero entries.
     R = csr_array(R)
     left = np.repeat(np.arange(samples.n), np.diff(R.indptr))
     values, m = np.empty(R.nnz), samples.counts

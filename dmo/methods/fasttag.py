@@ -55,7 +55,7 @@ def enrichment(gram: np.ndarray, residual: np.ndarray, dropout: float, strength:
     """Compute the matrix B that enriches labels from the matrices Y'Y (`gram`) and Y'(I - H) Y (`residual`)."""
     used = np.diagonal(gram) > 0
     S, R = gram[np.ix_(used, used)].astype(np.float64), residual[np.ix_(used, used)].astype(np.float64)
-    R = (R + R.T) / 2  # Remove floating-point error, because R is symmetric in exact arithmetic.
+    R = (R + R.T) / 2  # In exact arithmetic, R is symmetric.
     total = np.eye(len(S))
     for _ in range(rounds):
         Q = (1 - dropout) ** 2 * S
@@ -190,7 +190,7 @@ class FastTag(OnBase):
 
     @property
     def expansions_(self) -> Mapping[str, Expansion]:
-        """Fitted functions of the ridge regression by view."""
+        """Fitted function of the ridge regression for each view."""
         return self.base_.expansions_
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:

@@ -26,7 +26,7 @@ from dmo.kernels import gram_matrix, parse
 from dmo.kernels.multikernel import is_product
 from dmo.methods.ridge import MultiViewRidge
 
-_SOME = 256  # Number of samples from which the mean diagonal of a kernel is estimated.
+_SOME = 256  # number of samples from which the mean diagonal of a kernel is estimated
 
 
 def complete_labels(data: Data, kernel: Any, approximation: Any, random_state: int | None, **options: Any) -> Data:
@@ -49,7 +49,7 @@ def filled_labels(
     # The ridge of a view is the mean diagonal of its centered kernel matrix. On yeast and on simulated ratings, this
     # ridge was better than smaller ridges, down to a hundredth of the mean diagonal.
     model = clone(regression).set_params(prepare="none", targets="real", ridge=1.0)
-    if not is_product(model.kernel):  # A product kernel has diagonal 1, so the ridge of 1 is kept.
+    if not is_product(model.kernel):  # A product kernel has diagonal 1, so its ridge remains 1.
         kernels = per_view("kernel", model.kernel, list(views))
         often = weights.plain.views
         model.set_params(ridge={view: _mean_diagonal(kernels[view], views[view], often[view]) for view in views})
@@ -67,7 +67,7 @@ def _filled_rows(
     model: MultiViewRidge, views: Mapping[str, Rows], labels: LabelRows, known: KnownRows, weights: SampleWeights
 ) -> LabelRows:
     """Impute unknown entries of a sparse label matrix by predictions, clipped to the range of the known labels."""
-    # Fit labels instead of regression targets. The predictions are the same, but the label matrix stays sparse.
+    # Labels and regression targets lead to the same predictions, but only a matrix of labels stays sparse.
     model.set_params(targets="labels", intercept=True, decoder=Scores(label_sets=False))
     model.fit(views, Data.of(views, labels, weights, known, passive=True).answers, sample_weight=cast(Any, weights))
     carried, count = labels.sum(0, np.float64), np.bincount(known.missing.indices, minlength=labels.shape[1])

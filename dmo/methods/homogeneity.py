@@ -69,7 +69,7 @@ class Problem:
     weights: Sequence[np.ndarray] | None = None
     # Rank of the centered indicator matrix if the labels are classes, and 0 for other labels.
     classes: int = 0
-    # Fraction of each sample's weight that leave-one-out values omit, by view.
+    # For each view, the fraction of the weight of a sample that is left out for its leave-one-out prediction.
     parts: Mapping[str, np.ndarray | None] | None = None
     # Whether leave-one-out values need one linear solve per sample, because no kernel matrix was factorized.
     solves_rows: bool = False
@@ -84,7 +84,7 @@ class Problem:
         return self.groups[0].n
 
     def left_out(self, X: np.ndarray, coefficients: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Average leave-one-out predictions of coordinates X over the views, or in-sample ones for pseudo-samples."""
+        """Average leave-one-out predictions of X over the views; for pseudo-samples, average in-sample predictions."""
         parts = dict.fromkeys(self.views) if self.parts is None else self.parts
         values = self._side_by_side(lambda name: self.views[name].left_out(X, coefficients[name], None, parts[name]))
         return np.asarray(sum(values)) / len(self.views)
@@ -101,14 +101,14 @@ class Problem:
             return dict(zip(self.views, self._side_by_side(fit), strict=True))
 
     def _side_by_side(self, work: Callable[[str], np.ndarray]) -> list[np.ndarray]:
-        # Products with kernels stored as tiles already use threads or workers.
+        # Products with kernel tiles already use threads or workers, so process one view at a time.
         direct = HomogeneityMap([view.smoother for view in self.views.values()], [1.0] * len(self.views)).direct
         return in_threads(work, list(self.views)) if direct else [work(name) for name in self.views]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Embedding: coordinates X of shape (n, k), and coefficients of each view and of the labels."""
+    """Embedding with coordinates X of shape (n, k), and the coefficients of the views and labels."""
 
     pairs: Eigenpairs
     X: np.ndarray
@@ -127,8 +127,8 @@ class Solution:
 
 def _signs(coefficients: np.ndarray) -> np.ndarray:
     """Return the sign of each column that makes its entry with the largest magnitude positive."""
-    # If several entries have almost the largest magnitude, the first of them becomes positive. For two classes,
-    # floating-point error would otherwise decide the sign.
+    # Entries with almost the largest magnitude count as equal, and the first one becomes positive. Otherwise,
+    # floating-point error would decide the sign for two classes.
     sizes = np.abs(coefficients)
     first = (sizes >= (1 - _NEAR) * sizes.max(axis=0)).argmax(axis=0)
     return np.where(coefficients[first, np.arange(coefficients.shape[1])] < 0, -1.0, 1.0)
@@ -165,7 +165,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Create the kernels of all views for an exact fit."""
         kernels = self._kernels(list(data.views))
         ridges, engine = self._ridges(list(kernels)), exact_engine(self._engine)
-        # The eigensolver requests the accuracy that it needs.
+        # The tolerance `COEFFICIENTS` applies to ridge coefficients. The eigensolver sets other tolerances for its
+        # products.
         return Groups(engine, kernels, ridges, data, self.center, self.random_state, "auto", COEFFICIENTS)
 
     def _kernels(self, views: list[str]) -> dict[str, MultiKernel]:
@@ -178,7 +179,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return per_view("ridge", self.ridge, views, POSITIVE)
 
     def _weights(self, n_views: int) -> list[float]:
-        """Return the weights of the smoothers of the views and labels in the average."""
+        """Return the weights of the views and labels in the average of the smoothers."""
         return [1.0] * n_views
 
     def _problem(self, data: Data) -> Problem:
@@ -198,7 +199,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return self._ridges(views)
 
     def _solve(self, problem: Problem, k: int, leading: bool = False) -> Solution:
-        """Compute k coordinates; with `leading`, the first ones are those of an embedding with fewer coordinates."""
+        """Compute k coordinates; with `leading`, an embedding with fewer coordinates has the same first coordinates."""
         smoothers = [group.smoother for group in problem.groups]
         apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
         most = max(k, problem.classes)
@@ -206,7 +207,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         if solver.method == "krylov":
             start = None if problem.start is None else apply.roots * problem.start
             if start is not None and problem.weights is None:
-                # Products with pseudo-samples are cheap, and this product saves one step of the eigensolver.
+                # A product with pseudo-samples is cheap and saves one step of the eigensolver.
                 start = apply(start)
             pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
         else:
@@ -269,7 +270,7 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 lambda found: dict.fromkeys(maps, found.total),
             )
             return FactorGroups.of_pass(replace(done, maps=maps), self.center)
-        # Keep the features of the low-rank kernels in memory, because their moments would be larger.
+        # The moments would be larger than the features of the low-rank kernels, so keep the features in memory.
         rows = dict(zip(maps, in_threads(lambda view: maps[view](views[view]), list(maps)), strict=True))
         labels = {} if Y is None else {LABELS: np.asarray(Y, np.float64)}
         return FactorGroups.of_rows(maps, rows | labels, self.center, folds_of(n, n_folds, self.random_state))
@@ -305,8 +306,8 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         moments_of: Callable[[T], Mapping[str, Moments]],
     ) -> T:
         """Collect moments, in float32 for float32 features if there are labels and the result is precise enough."""
-        # Without labels, eigenvalues can be almost equal. For independent views of 20 000 samples, float32 changed the
-        # space of MultiSetCCA by 3e-5 at a condition number of 100.
+        # Without labels, eigenvalues can be almost equal, so moments must be in float64. For independent views of 20
+        # 000 samples, float32 changed the space of MultiSetCCA by 3e-5 at a condition number of 100.
         ridges = self._ridges(list(maps))
 
         def precise(found: T) -> bool:
@@ -488,7 +489,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
         parts = [np.where(has, weights, 0.0)[used] for has in known.T]
         rows = [np.sqrt(part)[:, None] for part in parts]
         solvers = [LinearSmoother(R * G, self.ridge * weights.sum()) for R, G in zip(rows, indicators, strict=True)]
-        # If the category of a sample is missing, its row of indicators is 0, and so is its smoothed value.
+        # If the category of a sample is missing, its row of indicators is 0, and its smoothed value is also 0.
         smoothers = [
             lambda B, R=R, G=G, solver=solver: G @ solver.loadings(R * B)
             for R, G, solver in zip(rows, indicators, solvers, strict=True)
@@ -549,7 +550,7 @@ class HomogeneityAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Est
 
     def _indicators(self, X: np.ndarray) -> list[np.ndarray]:
         missing = missing_entries(X)
-        if missing.any():  # Replace missing values by any category, whose indicators are set to 0 below.
+        if missing.any():  # Any category can replace missing values, because their indicators become 0 below.
             first = np.array([categories[0] for categories in self.categories_], X.dtype)
             X = np.where(missing, first, X)
         encoder = OneHotEncoder(categories=self.categories_, sparse_output=False, handle_unknown="error")

@@ -32,31 +32,31 @@ from dmo.threads import in_threads, product, single_blas
 Placed: TypeAlias = Callable[[np.ndarray], Any]
 """Type of a function that stores a block of vectors in client memory or on Dask workers."""
 _LOST = 1e-6
-"""Relative squared length below which the remainder of an orthogonalized vector is orthogonalized again.
+"""Relative squared length of a vector after orthogonalization, below which it is orthogonalized again.
 
-At a thousandth of the original length, a floating-point error of 1e-12 becomes an error of 1e-9 in the direction."""
+If the length shrinks to a thousandth, a floating-point error of 1e-12 becomes an error of 1e-9 in the direction."""
 _STRAIGHT = 1e-9
-"""Tolerance of orthonormality, which is a hundredth of the floating-point error of float32 rows."""
+"""Tolerance for the orthonormality of a basis, a hundredth of the floating-point error of float32."""
 
 
 @dataclass(frozen=True)
 class LabelSubspace:
     """Block Krylov space that starts from the labels and is the same for all values of the parameter `balance`."""
 
-    # M is a weighted sum of T = H [sum_j H_j] H, for the views j, and of the smoother of the labels. The range of this
-    # smoother is the span of the labels Y. Therefore span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y}, for every balance.
+    # M is a weighted sum of T = H [sum_j H_j] H for the views j, and of a label smoother whose range is the span of the
+    # labels Y. Therefore, span{Y, MY, M^2 Y} = span{Y, TY, T^2 Y} for all weights.
     #
-    # New blocks T V are orthogonalized against the basis and orthonormalized by their Gram matrix. Directions shorter
-    # than 3e-7 of the longest one are dropped, which limits the accuracy of the residuals. T maps all blocks except the
-    # last one into the basis, so only the last block contributes to the residual of a Ritz pair.
+    # New blocks T V are orthogonalized against the basis, and orthonormalized with their Gram matrix. Directions
+    # shorter than 3e-7 times the longest one are dropped, which limits the accuracy of the residuals. T maps all blocks
+    # except the last one into the basis, so only the last block contributes to the residual of a Ritz pair.
 
-    views: LinearMap  # Function that multiplies vectors by T.
-    count: int  # Number of views in T.
-    blocks: tuple[np.ndarray, ...]  # Orthonormal basis, in blocks of vectors of length n.
-    labels: np.ndarray  # Projection of the smoother of the labels on the first block.
-    projected: np.ndarray  # Projection of T on the basis, as an m x m matrix.
-    beyond: np.ndarray  # Component of T times the last block that is orthogonal to the basis.
-    gap: np.ndarray  # Gram matrix of `beyond`.
+    views: LinearMap  # function that multiplies vectors by T
+    count: int  # number of views in T
+    blocks: tuple[np.ndarray, ...]  # orthonormal basis, as blocks of shape (n, p)
+    labels: np.ndarray  # projection of the label smoother on the first block, as a p x p matrix
+    projected: np.ndarray  # projection of T on the basis, as an m x m matrix
+    beyond: np.ndarray  # part of T times the last block that is orthogonal to the basis
+    gap: np.ndarray  # Gram matrix of `beyond`
 
     @classmethod
     def of(cls, views: LinearMap, count: int, first: np.ndarray, labels: np.ndarray) -> LabelSubspace:
@@ -86,7 +86,7 @@ class LabelSubspace:
         return replace(found, projected=(T + T.T) / 2, beyond=beyond, gap=(gap + gap.T) / 2)
 
     def vectors(self, coordinates: np.ndarray) -> np.ndarray:
-        """Compute the vectors whose coordinates in the basis, or in its first blocks, are given."""
+        """Compute vectors from their coordinates in the basis, or in its first blocks."""
         found, start = np.zeros((len(self.blocks[0]), coordinates.shape[1])), 0
         for block in self.blocks:
             if start < len(coordinates):
@@ -104,7 +104,7 @@ class LabelSubspace:
         total, m = balance * self.count + 1.0, len(self.projected)
         M = balance / total * self.projected
         M[: len(self.labels), : len(self.labels)] += self.labels / total
-        # Compute all eigenpairs, because divide and conquer takes half the time of computing only the largest pairs.
+        # `eigh` computes all eigenpairs by divide and conquer, in half the time of a solver for only the largest pairs.
         values, vectors = np.linalg.eigh(M)
         values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
         last = vectors[m - len(self.gap) :]
@@ -136,8 +136,8 @@ def orthonormal(block: np.ndarray, gram: np.ndarray) -> np.ndarray:
     return block
 
 
-_CUTOFF = 1e-8  # Relative singular value below which loadings are floating-point error.
-_ROUGHEST = 0.1  # Maximum relative residual of inexact solves. Larger residuals would not save products.
+_CUTOFF = 1e-8  # relative singular value below which label loadings are floating-point error
+_ROUGHEST = 0.1  # maximum relative residual of inexact solves; larger residuals would not save products
 
 
 class HomogeneityMap:
@@ -146,10 +146,10 @@ class HomogeneityMap:
     Each smoother can have its own sample weights, which are 0 for samples that are missing from its view.
     """
 
-    # With diagonal matrices D_j of sample weights and their mean D = sum_j w_j D_j / sum_j w_j, the coordinates X solve
-    # sum_j w_j D_j H_j X = sum_j w_j D X Lambda. This map is the symmetric form for U = D^1/2 X, which is
-    # D^-1/2 sum_j (w_j / sum_j w_j) D_j H_j D^-1/2 without the direction D^1/2 1. Samples that are missing from a view
-    # are passive in the sense of Gifi 1990, chapter 2.
+    # The diagonal matrix D_j contains the sample weights of view j, and D = sum_j w_j D_j / sum_j w_j is their mean.
+    # The coordinates X solve sum_j w_j D_j H_j X = sum_j w_j D X Lambda. With U = D^1/2 X, the matrix of this
+    # eigenproblem is the symmetric D^-1/2 sum_j (w_j / sum_j w_j) D_j H_j D^-1/2. The map removes the trivial solution
+    # D^1/2 1. A sample that is missing from a view is passive in the sense of Gifi 1990, chapter 2.
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class HomogeneityMap:
         self.direct = all(not getattr(part, "iterative", True) for part, _ in self._parts)
         """Whether all smoothers use matrix factors in client memory, so that they can run in parallel threads."""
         self._adaptive: list[Any] = [(part, share) for part, share in self._parts if getattr(part, "adaptive", False)]
-        """Iterative smoothers, which are faster if their solutions may be less accurate, with their weights."""
+        """Iterative smoothers that are faster if their solutions may be less accurate, with their weights."""
         self._weights: list[Any] = [share for _, share in self._parts]
         self._unit: np.ndarray | None = None
         self.roots: Any = 1.0
@@ -189,7 +189,7 @@ class HomogeneityMap:
         B = self.coordinates(self._centered(B))
         if self.direct:
             found = iter(in_threads(lambda part: part[0](B), self._parts))
-        else:  # Run the smoothers one after another, because products with tiles already use threads or workers.
+        else:  # Products with kernel tiles already use threads or workers, so run one smoother at a time.
             found = (self._smoothed(smoother, B) for smoother, _ in self._parts)
         image = reduce(operator.add, (part * beside(B, own) for part, own in zip(found, self._weights, strict=True)))
         return self._centered(self.coordinates(image))
@@ -197,7 +197,7 @@ class HomogeneityMap:
     def _smoothed(self, smoother: LinearMap, B: Any) -> Any:
         if not isinstance(B, WorkerRows) or isinstance(smoother, LinearSmoother) or _on_workers(smoother):
             return smoother(B)
-        # Multiply in the client process if the matrix factor is stored there or contains only some of the samples.
+        # The smoother is not stored on workers, or covers only some samples, so multiply in the client process.
         return B.home.send(smoother(np.asarray(B)))
 
     def home(self, size: int) -> Home | None:
@@ -216,7 +216,8 @@ class HomogeneityMap:
 
     def loosen(self, error: float) -> None:
         """Allow iterative smoothers to compute less accurate solutions."""
-        # Errors of the smoothers are multiplied by their fraction of the weights, which is small for a small balance.
+        # The errors of a smoother are multiplied by its fraction of the total weight, so a small fraction allows larger
+        # errors.
         for smoother, _ in self._adaptive:
             smoother.loosen(min(_ROUGHEST, error / sum(share for _, share in self._adaptive)))
 
@@ -240,15 +241,15 @@ def krylov(
 
     If the labels have fewer than k independent columns, random vectors are added.
     """
-    # For a small weight of the views, the eigenvectors are close to the span of the labels, and two steps are mostly
-    # enough. After a random start, convergence would be slow, because the eigenvalues are clustered just below 1.
+    # If the views have a small weight, the eigenvectors are close to the span of the labels, and two steps mostly
+    # suffice. From a random start, convergence is slow, because many eigenvalues are just below 1.
     loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
     def search(placed: Placed) -> Eigenpairs:
         start = placed(np.zeros((n, 0)) if labels is None else labels - labels.mean(axis=0))
         start = orthonormalize(start) if labels is not None else start
         if start.shape[1] < k:
-            # Add ten vectors, because the last vectors of a random block converge slowly. Centered vectors of length n
+            # The last vectors of a random block converge slowly, so add ten extra vectors. Centered vectors of length n
             # span at most n - 1 dimensions.
             extra = min(k - start.shape[1] + 10, n - 1 - start.shape[1])
             noise = np.random.default_rng(random_state).standard_normal((n, max(extra, k - start.shape[1])))
@@ -269,7 +270,7 @@ def _searched(apply: LinearMap, size: int, search: Callable[[Placed], Eigenpairs
 
 
 _MARGIN = 4.0
-"""Factor by which the coefficients of a block may exceed the coefficients of the previous block."""
+"""Assumed maximum ratio between the Ritz vector coefficients for a new block and for the previous block."""
 
 
 def alternating_least_squares(
@@ -282,13 +283,13 @@ def alternating_least_squares(
     plain: bool = False,
 ) -> Eigenpairs:
     """Compute the k leading eigenvectors by alternating least squares, with acceleration unless `plain` is true."""
-    # The algorithm of the paper replaces X by an orthonormal basis of M X (orthogonal iteration). If the eigenvalues
-    # are clustered, the objective tr(X'M X) stops changing long before X is an eigenspace, so convergence is checked by
-    # the residual. An accelerated step uses the k best Ritz vectors in the span of X, its residual and the previous X,
-    # as in LOBPCG [Knyazev 2001]. The span contains M X, so the objective never decreases. The products of M with X and
-    # the previous X are combinations of known products. See section 3 of Xiong, Szedmak, Piater 2014.
+    # In the paper (Xiong, Szedmak, Piater 2014, section 3), each step replaces X with an orthonormal basis of M X. If
+    # the eigenvalues are clustered, the objective tr(X'M X) stops changing long before X is an eigenspace, so
+    # convergence is checked by the residual. An accelerated step uses the k best Ritz vectors in the span of X, its
+    # residual and the previous X, as in LOBPCG [Knyazev 2001]. The span contains M X, so the objective never decreases.
+    # Products of M with X and with the previous X are combinations of known products.
     noise = np.random.default_rng(random_state).standard_normal((n, k))
-    # Keep X and the objectives of the last complete step, from which the iteration resumes if workers are lost.
+    # If workers are lost, the iteration resumes from X and the objectives of the last complete step.
     kept: tuple[np.ndarray, list[float]] = noise - noise.mean(axis=0), []
     loosen = apply.loosen if isinstance(apply, HomogeneityMap) else None
 
@@ -306,8 +307,9 @@ def alternating_least_squares(
                 X = product(basis.V, turn)
                 rest = product(basis.image, turn) - X * values
                 residuals = lengths(rest) / abs(values[0])
-                # The error of the next product is multiplied by the coefficients of its block in the Ritz vectors.
-                # Estimate the coefficients by those of the current block, times a factor in case they increase.
+                # An error of the next product enters the Ritz vectors with their coefficients for the new block. These
+                # coefficients are not known yet, so estimate them by the coefficients for the current block and a
+                # safety factor.
                 worst = min(1.0, _MARGIN * np.linalg.norm(turn[-block.shape[1] :], axis=0).max(initial=0.0))
                 history.append(float(values.sum()))
                 advance(1)
@@ -318,7 +320,8 @@ def alternating_least_squares(
                     break
                 kept = np.asarray(X), list(history)
                 if plain or inexact:
-                    # Continue with M X as in the paper, or restart from X with more accurate products.
+                    # If the products were too inexact, restart from X with more accurate products. Otherwise, continue
+                    # with M X as in the paper.
                     block = orthonormalize(X if inexact else product(basis.image, turn))
                     basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=inexact)
                     continue
@@ -327,7 +330,7 @@ def alternating_least_squares(
                 basis = basis.restarted(span)
                 slack.restarted(np.linalg.qr(span)[0])
                 block = orthonormalize(rest, against=basis.V)
-                if not block.shape[1]:  # The basis is invariant, so the residual is only floating-point error.
+                if not block.shape[1]:  # The basis is invariant, so the residual is floating-point error.
                     converged = True
                     break
                 basis = basis.extended(block)
@@ -338,8 +341,8 @@ def alternating_least_squares(
 
 def decoder(loadings: np.ndarray) -> np.ndarray:
     """Compute the pseudo-inverse of the label loadings, which converts coordinates to label scores [KGHA 31]."""
-    # Singular values below 1e-8 times the largest are dropped. If the condition number is small, no singular value is
-    # dropped, and the QR decomposition takes a third of the time.
+    # Singular values below 1e-8 times the largest are dropped. A well-conditioned matrix has no such values, so a QR
+    # decomposition computes the pseudo-inverse in a third of the time.
     Q = np.asarray(loadings, np.float64)
     factors = _triangular(Q)
     if factors is not None:
@@ -350,8 +353,8 @@ def decoder(loadings: np.ndarray) -> np.ndarray:
 
 def nested_decoder(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Compute matrices T and U such that T[:k, :k] U[:, :k]' is the decoder of the first k components [KGHA 31]."""
-    # If Q = U R are the loadings, the first k columns of Q have the leading k x k block of R. The inverse of this block
-    # is the leading block of T = R^-1, because R is triangular.
+    # In the QR decomposition Q = U R of the loadings, the first k columns of Q correspond to the leading k x k block of
+    # R. Since R is triangular, the inverse of this block is the leading block of T = R^-1.
     factors = _triangular(np.asarray(loadings, np.float64))
     if factors is None:
         return None
@@ -364,20 +367,21 @@ def _triangular(Q: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     if Q.shape[0] < Q.shape[1]:
         return None
     U, R = scipy.linalg.qr(Q, mode="economic", check_finite=False)
-    # The reciprocal condition number is within a factor p of the ratio of the extreme singular values.
+    # For p columns, the reciprocal condition number from LAPACK is within a factor p of the ratio of the smallest to
+    # the largest singular value.
     condition, _ = scipy.linalg.lapack.dtrcon(R)
     return (U, R) if condition > _CUTOFF * len(R) else None
 
 
 _STEPS = 12
-"""Maximum number of blocks of the Krylov space that hyperparameter candidates share."""
+"""Maximum number of blocks in a Krylov space that hyperparameter candidates share."""
 
 
 class SharedKrylov:
     """Eigensolver for many hyperparameter candidates, which share a Krylov space if they differ only in `balance`."""
 
-    # A candidate is solved separately if 12 blocks are not enough, or if it has more components than the rank of the
-    # labels.
+    # A candidate is solved separately if the maximum number of blocks is not enough, or if the candidate has more
+    # components than the rank of the labels.
 
     def __init__(self, Y: np.ndarray, steps: int = _STEPS):
         self.Y, self._start, self._steps = Y, orthonormalize(Y - Y.mean(axis=0)), steps

@@ -72,11 +72,11 @@ class Incremental(Estimator):
 
     @property
     def _functions_of_views(self) -> Mapping[str, Any]:
-        """Fitted functions of new rows by view."""
+        """Fitted function of each view, which maps new rows to scores or coordinates."""
         return self.expansions_
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        self.__dict__.pop("pass_", None)  # Delete the moments of an earlier `partial_fit`.
+        self.__dict__.pop("pass_", None)
         return super()._data(X, y, sample_weight)
 
     def _fit_pass(self, done: LowRankPass) -> None:
@@ -189,7 +189,7 @@ class Incremental(Estimator):
         return with_prefix("pass", arrays), {"pass": meta["folds"]}
 
     def _restore_pass(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-        """Restore the moments of a saved model, and take the feature maps from the fitted functions."""
+        """Restore the moments of a saved model, with the feature maps of the fitted functions."""
         if "pass" in meta:
             kept = FoldMoments.from_arrays(without_prefix("pass", arrays), {"folds": meta["pass"]})
             self.pass_ = LowRankPass({v: part.feature_map for v, part in self._functions_of_views.items()}, kept.folds)

@@ -54,7 +54,8 @@ class DistanceAnnotator(Annotator):
         held_out = self._learn_neighbors(views)
         if held_out is None:
             return LeftOut()
-        # Use cross-validation if column scales were learned, because these scales depend on the omitted sample.
+        # Learned column scales depend on the omitted sample, so leave-one-out scores are replaced with
+        # cross-validation.
         return LeftOut("folds") if learned_columns(self) else LeftOut("known", np.arange(data.n), [held_out])
 
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray | None:
@@ -67,7 +68,7 @@ class DistanceAnnotator(Annotator):
 
     def _nearest(self, views: Mapping[str, Rows], same: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the k nearest training samples, and their distances in each view."""
-        # Use the same k for new samples as for training samples, which have one candidate fewer.
+        # A training sample has one possible neighbor fewer than a new sample, so limit k to n - 1 for both.
         return self.distances_.nearest(views, min(self.n_neighbors, self.distances_.n - 1), same)
 
     def _raw_scores(self, views: Mapping[str, Rows]) -> np.ndarray:
@@ -82,14 +83,14 @@ class DistanceAnnotator(Annotator):
         self.distances_ = ViewDistances.from_arrays(arrays, meta)
 
 
-_QUERIES = 512  # Number of samples per block, which limits the memory for label similarities.
+_QUERIES = 512  # number of samples per block, which limits the memory for label similarities
 
 
 def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -> np.ndarray:
     """Compute label scores from the labels Y of training samples and the indices `nearest` of the nearest ones."""
-    # The labels of the nearest sample have the highest scores, in the order of their frequency. The scores of labels of
-    # the other neighbors are their frequencies among these neighbors times their co-occurrence with labels of the
-    # nearest sample. See section 3 of Makadia, Pavlovic, Kumar 2008.
+    # The labels of the nearest sample have the highest scores, in the order of their frequency. The score of any other
+    # label is its frequency among the other neighbors times its co-occurrence with labels of the nearest sample.
+    # Source: Makadia, Pavlovic, Kumar 2008, section 3.
     known, frequency = scipy.sparse.csr_array(Y, dtype=np.float64), Y.mean(axis=0)
     scores = np.empty((len(nearest), Y.shape[1]))
     for where in row_blocks(len(nearest), _QUERIES):
@@ -97,8 +98,8 @@ def transferred_labels(nearest: np.ndarray, Y: np.ndarray, same: bool = False) -
         others = np.zeros(first.shape)
         for column in rest.T:  # Add one neighbor at a time to limit the memory.
             others += Y[column] / rest.shape[1]
-        # The co-occurrence of labels a and b is the fraction of samples with b that have a. Multiply by Y' and then by
-        # Y, without the L x L matrix of co-occurrences.
+        # The co-occurrence of labels a and b is the fraction of samples with b that have a. Products with Y' and then
+        # with Y avoid the L x L matrix of co-occurrences.
         own = Y[where].astype(np.float64) if same else np.zeros(first.shape)
         share = first / np.maximum(Y.sum(axis=0) - own, 1)
         together = (known.T @ (known @ share.T)).T - own * (share * own).sum(axis=1, keepdims=True)

@@ -58,7 +58,7 @@ from dmo.parameters import Part, parametrized
 from dmo.threads import single_blas
 
 _SWEEP_STEPS, _SWEEP_RESIDUAL = 4, 3e-3
-"""Maximum number of Krylov blocks that the candidates of a sweep share, and the residual that they must reach."""
+"""Maximum number of Krylov blocks that candidates of a sweep share, and maximum residual of their eigenpairs."""
 
 
 def _embedding(problem: Problem, coefficients: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -264,7 +264,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
             data = self._complete_labels(data)
         with nullcontext() if exact else single_blas():
             statistics = self._learn_exact(data) if exact else self._learn_low_rank(data)
-        if V is not None:  # The space was learned from directions of very many labels.
+        if V is not None:  # The decoder was learned for combinations of labels, because there are very many labels.
             self.decoder_: np.ndarray = self.decoder_ @ V.T
         maps = {v: part.feature_map for v, part in self.expansions_.items() if isinstance(part, FactorExpansion)}
         # The embedding depends on the labels of the training samples, so their scores are not leave-one-out scores.
@@ -387,7 +387,7 @@ class KGHA(Incremental, SharedFits, HomogeneityEmbedding):
         kernels, search = self._kernels(list(data.views)).items(), partial(SharedKrylov, Y)
         ridges = self._all_ridges(list(dict(kernels)))
         kept = memory()
-        if kept is not None:  # Cache a single fold, because the cached object holds large factors.
+        if kept is not None:  # The cached object holds large factors, so cache only the latest fold.
             names = tuple(kept.name(rows) for rows in (Y, *data.views.values()))
             search = partial(kept.latest, search, "space", (names, tuple((name, k.key) for name, k in kernels)))
         k = max(components.values())

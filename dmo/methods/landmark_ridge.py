@@ -48,13 +48,13 @@ from dmo.memory import part_of_free
 from dmo.threads import single_blas
 
 _RESTARTS = 4
-_MIRROR = 256  # Number of rows per block.
-_PROBES = 4  # Number of random combinations of labels for which the true residual is computed.
-_NEAR = 0.1  # Relative residual above which a solution with `RowFactors` is rejected.
-_PER_LABEL = 24  # Number of landmarks per label up to which a Gram matrix costs less than about ten iterations.
+_MIRROR = 256  # number of rows of a matrix that are processed together
+_PROBES = 4  # number of random combinations of labels for which the true residual is computed
+_NEAR = 0.1  # relative residual above which a solution with `RowFactors` is rejected
+_PER_LABEL = 24  # number of landmarks per label up to which a Gram matrix costs less than about ten iterations
 PASSES = 40
 """Number of labels for which the products of an iteration take as long as reading the data."""
-_SINGLE = 1e-3  # Relative pivot of W below which single precision has fewer than 3 correct digits.
+_SINGLE = 1e-3  # relative pivot of W below which single precision has fewer than 3 correct digits
 
 
 class LandmarkFactors:
@@ -107,7 +107,7 @@ class LandmarkFactors:
 
     def preconditioner(self, n: int, center: bool) -> LinearMap:
         """Return a function that multiplies by an approximate inverse of the system."""
-        per = n / len(self.keep)  # Number of samples per landmark.
+        per = n / len(self.keep)
         sums = per * self.ones
         toward = self.inverse(sums[:, None])[:, 0] / per
         rest = n - sums @ toward  # Schur complement of the intercept.
@@ -212,7 +212,8 @@ def landmark_ridge(
     target = whitened(right)
     first = precondition(target)
     least = np.sqrt(np.maximum(np.einsum("ij,ij->j", target, first), np.finfo(float).tiny))
-    # Combine the labels with random signs. The expected squared residual of a combination is the mean over all labels.
+    # The expected squared residual of a random combination of labels is the mean over all labels, so the residuals of a
+    # few combinations are an estimate of the mean.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (k, _PROBES)) / np.sqrt(k) / least[:, None]
 
     def typical(found: np.ndarray) -> float:
@@ -230,8 +231,8 @@ def landmark_ridge(
     for _ in range(_RESTARTS):
         if share.max() <= 2 * tol:
             break
-        # In float32, the recursive residual of conjugate gradients drifts from the true residual. Therefore, stop the
-        # iteration early and compute the true residual in float64.
+        # In float32, the recursive residual of conjugate gradients drifts from the true residual, so stop early and
+        # compute the true residual in float64.
         found = found + column_gradients(
             lambda X, which: apply(X, False), rest, precondition, min(0.5, tol / share.max())
         )
@@ -257,7 +258,7 @@ def landmark_ridge(
 def _coefficients(
     factors: LandmarkFactors | RowFactors, found: np.ndarray, center: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    # Use the memory order of a saved model, so that the scores of a loaded model are bit-identical.
+    # A saved model uses the same memory order, so the scores of a loaded model are bit-identical.
     offset = found[-1] if center else np.zeros(found.shape[1])
     return np.ascontiguousarray(factors.root(found[:-1]), np.float64), offset
 
@@ -265,9 +266,9 @@ def _coefficients(
 _TOL = {"float32": 1e-4, "float64": 1e-10}
 """Tolerance for relative residuals, by the precision of the kernel values."""
 _WELL = 1e-3
-"""Tolerance for relative residuals if W is well-conditioned, which changes test errors only in the fifth digit."""
-_ROWS = 256  # Number of rows per block.
-_DIGITS = 100  # Safety factor on the floating-point error of a Gram matrix.
+"""Tolerance for relative residuals if W is well-conditioned; test errors change only in the fifth digit."""
+_ROWS = 256  # number of rows of a matrix that are processed together
+_DIGITS = 100  # safety factor for the floating-point error of a Gram matrix
 log = logging.getLogger("dmo")
 
 
@@ -324,7 +325,7 @@ def kept_bytes() -> int:
 
 @dataclass(frozen=True)
 class _Values:
-    """Products with the matrix C of kernel values, which are computed with centered values for precision."""
+    """Products with the matrix C of kernel values, which are computed from centered values for precision."""
 
     raw: FeatureRows
     dtype: np.dtype
@@ -333,7 +334,7 @@ class _Values:
 
     @classmethod
     def of(cls, values: LandmarkMap, source: Rows) -> Self:
-        """Estimate the means of the kernel values and their mean squared deviation from some of the landmarks."""
+        """Use some landmarks to estimate the means of the kernel values and their mean variance."""
         some = values.raw(values.landmarks[:_ROWS])
         shift = some.mean(axis=0)
         raw = FeatureRows({"x": source}, {"x": replace(values, shift=shift)}, kept_bytes())
@@ -341,7 +342,7 @@ class _Values:
 
     def keeps_digits(self, square: np.ndarray, n: int, c: float) -> bool:
         """Return whether the smallest pivot of C'C + c W is well above the floating-point error of C'C."""
-        # Estimate C'C by n / r W W, because landmarks are random samples.
+        # Landmarks are random samples, so (n / r) W W is an estimate of C'C.
         least = least_pivot(square.copy(order="F"))
         return least * (least * n / len(square) + c) > _DIGITS * np.finfo(square.dtype).eps * n * self.square
 
@@ -361,9 +362,9 @@ class _Values:
 
     def system(self, Y: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Compute C'C of centered rows, the column sums of C, and the right-hand sides of the labels."""
-        # Compute these matrices in one pass over the data, unless there are more labels than landmarks.
+        # One pass over the data computes all matrices, unless there are more labels than landmarks.
         together = Y.shape[1] <= len(self.shift)
-        # Convert the labels to the precision of the kernel values. Otherwise, all products would use float64.
+        # Labels in float64 would turn all products into float64, so convert them to the precision of the kernel values.
         beside = Y if Y.dtype.itemsize == 1 else Y.astype(self.dtype, copy=False)
         (moments,) = collect_moments(self.raw, beside if together else None)
         (where, *labels), n = moments.slices().values(), moments.n

@@ -25,13 +25,14 @@ from dmo.inputs import as_views, check_view_names, given_views, row_labels
 if TYPE_CHECKING:
     import dask.array as da
 _ROW, _COLUMN = 0, 1
-"""Indices of the dimensions of the result in the call of `dask.array.blockwise`."""
+"""Dimensions of the result, as indices for `dask.array.blockwise`."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def row_by_row(method: Method) -> Method:
     """Extend a method of an estimator, such as `predict`, to dask and xarray inputs."""
-    # `_row_shape(name)` of the estimator returns the column names of the result, or None for a vector, and its dtype.
+    # The method `_row_shape(name)` of the estimator returns the column names of the result, or None for a vector, and
+    # the data type.
     name = method.__name__
 
     @functools.wraps(method)
@@ -94,7 +95,7 @@ def _blocks(model: Any, method: str, views: Mapping[str, Any], kwargs: dict[str,
             )
         parts += [_aligned(view, chunks), (_ROW, _COLUMN + 1 + number)]
     columns, dtype = model._row_shape(method, **kwargs)
-    frozen = copy.copy(model)  # Copy the model, because fitting it again must not change this result.
+    frozen = copy.copy(model)  # A later fit must not change this result, so copy the model.
     token = tokenize(model, method, sorted(kwargs.items()), *views.values())
     node = delayed(frozen, name=f"{type(model).__name__}-{token}", traverse=False)
     sparse = method == "predict" and getattr(model, "_predicts_sparse", False)
@@ -133,7 +134,7 @@ def _apply(
     model: Any, *blocks: Any, method: str, names: list[str], options: dict[str, Any], empty: Any
 ) -> np.ndarray | scipy.sparse.csr_array:
     """Apply the method to one chunk of rows, or return `empty` if the chunk has no rows."""
-    # Each block is a list of chunks of columns, which contains a single chunk.
+    # dask may pass a block as a list of column chunks. Here, the list has one element.
     views = {name: block[0] if isinstance(block, list) else block for name, block in zip(names, blocks, strict=True)}
     if not max(view.shape[0] for view in views.values()):
         return empty

@@ -18,10 +18,10 @@ from dmo.methods.svr_admm import EPSILON_INSENSITIVE, LossName
 from dmo.parameters import parametrized
 
 Neighbors = Literal["samples", "distinct"]
-_TOLERANCE = 1e-8  # Singular value, relative to the range of the data, below which a direction is floating-point error.
-_TIE = 1e-9  # Relative difference below which two distances are equal.
-_EQUAL = 1e-8  # Difference, relative to the largest singular value, below which two singular values are equal.
-_BLOCK = 4096  # Number of outputs per block.
+_TOLERANCE = 1e-8  # singular value, relative to the range of the data, below which a direction is floating-point error
+_TIE = 1e-9  # relative difference below which two distances are equal
+_EQUAL = 1e-8  # difference, relative to the largest singular value, below which two singular values are equal
+_BLOCK = 4096  # number of outputs that are processed together
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ def neighborhood_frames(
     Y: np.ndarray, n_neighbors: int, neighbors: Neighbors = "samples", weights: np.ndarray | None = None
 ) -> Frames:
     """Compute an orthonormal frame for each of n outputs from the nearest outputs [Liu, Lin, Yu 2009, Algorithm 1]."""
-    # A frame contains the left singular vectors of the centered neighborhood of an output, which includes the output.
-    # Outputs at the same distance as the last neighbor have fractional weights, so the frames do not depend on the
-    # order of the samples. If a neighborhood does not span all directions, the frame is completed to a full basis with
-    # the nearest coordinate axes. The frame of a neighborhood of equal outputs is therefore the identity.
-    # `np.unique` sorts the outputs, so their order does not depend on the order of the samples.
+    # The frame of an output contains the left singular vectors of its centered neighborhood, which includes the output
+    # itself. Outputs that are as far away as the last neighbor have fractional weights, so the frames do not depend on
+    # the order of the samples. If a neighborhood does not span all directions, its frame is completed to a full basis
+    # with the nearest coordinate axes. A neighborhood of equal outputs therefore has the identity as its frame.
+    #
+    # `np.unique` sorts the outputs, so the order of the samples has no influence.
     distinct, inverse = np.unique(Y, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     m, L = distinct.shape
@@ -65,7 +66,7 @@ def frame_bytes(n: int, m: int, L: int, n_neighbors: int) -> int:
 def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: np.ndarray) -> Frames:
     """Compute the frames of distinct outputs Y, which occur `counts` times in the outputs `samples`."""
     m, L = Y.shape
-    # Search few outputs with a tree in a single thread. The threads of a brute-force search waste time by busy waiting.
+    # For few outputs, a tree search in one thread is faster than a brute-force search, whose threads are busy waiting.
     search = NearestNeighbors(algorithm="kd_tree" if m * L <= _BLOCK else "auto").fit(Y)
     enough = min(m, int(np.ceil(n_neighbors / counts.min())))
     floor = _TOLERANCE * max(float(np.abs(samples - samples.mean(axis=0)).max()), np.finfo(np.float64).tiny)
@@ -76,7 +77,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
         radius = distance[np.arange(len(near)), reached]
         share = _shares(distance, counts[near], radius[:, None], n_neighbors)
         left, values = _directions(Y[near], share)
-        # Repeat the search if more outputs than those found have the same distance as the last neighbor.
+        # More outputs than the search returned may be as far away as the last neighbor, so repeat the search by radius.
         for i in np.flatnonzero((distance[:, -1] <= radius * (1 + _TIE)) & (near.shape[1] < m)):
             far, index = search.radius_neighbors(Y[where][i : i + 1], radius[i] * (1 + _TIE))
             order = np.argsort(index[0])
@@ -91,7 +92,7 @@ def _of_distinct(Y: np.ndarray, counts: np.ndarray, n_neighbors: int, samples: n
 
 
 def _shares(distance: np.ndarray, counts: np.ndarray, radius: np.ndarray | float, n_neighbors: int) -> np.ndarray:
-    """Compute the weights of neighbors; all outputs at the distance of the last neighbor share the remaining weight."""
+    """Compute the weights of neighbors; outputs tied with the last neighbor share the remaining weight."""
     inside = distance < radius * (1 - _TIE)
     tied = ~inside & (distance <= radius * (1 + _TIE))
     left = n_neighbors - (counts * inside).sum(axis=-1, keepdims=True)
@@ -108,9 +109,9 @@ def _directions(hood: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _complete(vectors: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """Extend the first `ranks[i]` columns of each matrix `vectors[i]` to an orthonormal basis."""
-    # Singular vectors with equal singular values are not unique, and an SVD chooses a basis by floating-point error.
-    # Because the loss depends on the basis, use the basis nearest to the coordinate axes for the subspace of equal
-    # singular values. Do the same for the orthogonal complement of all directions.
+    # For equal singular values, an SVD chooses the basis by floating-point error, but the loss depends on the basis.
+    # Therefore, each subspace of equal singular values uses the basis nearest to the coordinate axes, and so does the
+    # orthogonal complement of all directions.
     n, L, m = vectors.shape
     full = np.zeros((n, L, L))
     full[:, :, :m] = np.where(np.arange(m) < ranks[:, None, None], vectors, 0.0)
@@ -259,7 +260,7 @@ class LLTSVR(OutputSVR):
         n, L = Y.shape
         n = n if weights is None else max(n, int(weights.sum()))
         self.frame_ranks_ = None
-        if self.frame == "identity" or L == 1:  # One output has only one direction.
+        if self.frame == "identity" or L == 1:  # A single output has only one direction.
             return None, None
         kappa = check_parameter("n_neighbors", self.n_neighbors, at_least(2))
         if kappa > n:

@@ -141,7 +141,7 @@ def project_kernel(S: QuadraticForm, K: np.ndarray, k: int, constraint: Constrai
 
 
 _SMALL = 6000
-"""Maximum size of dense square matrices in a linear projection."""
+"""Maximum number of rows of dense square matrices in a linear projection."""
 _ALL = 4000
 """Maximum number of samples for a graph of all pairs."""
 

@@ -46,8 +46,8 @@ from dmo.persistence import encode
 from dmo.progress import stage
 
 log = logging.getLogger("dmo")
-_ANNOTATED = 5  # Number of labels per sample that `PlugIn()` predicts.
-_BLOCK = 256  # Number of samples per block, which limits the memory for the weights of all training samples.
+_ANNOTATED = 5  # number of labels per sample that `PlugIn()` predicts
+_BLOCK = 256  # number of samples per block, which limits the memory for the weights of the training samples
 
 
 def label_directions(probabilities: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ def votes(
     `voters` and `queries` contain the unit vectors of the training samples and of the new samples.
     """
     blocks = row_blocks(len(queries), _BLOCK)
-    # Use float64. In float32, the sixth digit of the weights depends on the number of samples in the call.
+    # In float32, the sixth digit of the weights would depend on the number of samples in the call, so use float64.
     data = voters.astype(np.float64), labels.astype(np.float64), queries.astype(np.float64), distances
     work = partial(_block_votes, blocks, *data, sharpness, visual)
     return np.concatenate([found for _, found in each("votes (blocks of samples)", work, range(len(blocks)))])
@@ -96,7 +96,7 @@ def _block_votes(
 
 
 def log_shares(shares: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """Convert fractions of votes to scores, as the logarithm of the fraction plus the label frequency."""
+    """Convert fractions of votes to scores, which are log(fraction + label frequency)."""
     # The label frequency avoids the logarithm of 0 for labels without votes. On Corel5k, the cross-validated F1 of the
     # plug-in rule is 39.7 with the logarithm, 38.7 with the square root and 38.0 with the fraction of votes itself.
     return np.log(shares + np.maximum(frequency, 1e-9))
@@ -225,8 +225,7 @@ class NeighborVotes(OnBase):
 
     def _voters(self, base: Any, data: Data) -> tuple[list[tuple[np.ndarray, Mapping[str, Rows], _Voters]], _Voters]:
         """Fit the base model on the training samples of each fold and on all samples, and return the voters."""
-        # Learn the decoder from the samples of a test fold, whose labels have no influence on the other folds.
-        # Leave-one-out scores of one sample would depend on the labels of the other samples, and vice versa.
+        # The decoder is learned from scores of test folds, whose labels are unknown to the base model and the voters.
         views, Y = data.views, data.Y
         fold = dealt(Y, row_keys(self, data, np.arange(len(Y))), min(FOLDS, len(Y)))
         parts: list[tuple[np.ndarray, Mapping[str, Rows], _Voters]] = []
@@ -242,7 +241,7 @@ class NeighborVotes(OnBase):
 
     @property
     def _swept_together(self) -> tuple[str, ...]:
-        return "sharpness", "visual", "decoder"  # Fits of the base model are cached.
+        return "sharpness", "visual", "decoder"  # Fits of the base model are cached, so these parameters need no fit.
 
     @property
     def _decides(self) -> bool:

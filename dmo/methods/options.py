@@ -334,7 +334,7 @@ _MARK = re.compile(r"^( *)%\((\w+)\)s$", re.MULTILINE)
 
 
 def fill_docstrings(kind: type) -> None:
-    """Replace placeholders such as %(decoder)s in the docstrings of a class and its methods by shared paragraphs."""
+    """Replace placeholders such as %(decoder)s in the docstrings of a class and its methods with shared paragraphs."""
 
     def put(mark: re.Match[str]) -> str:
         return textwrap.indent(_PARAGRAPHS[mark[2]], mark[1])

@@ -153,7 +153,7 @@ class DecodingProjection(Annotator, Projection):
     The subclasses are `MORP`, `MLSI`, `MOPE`, `MESD` and `TraceEmbedding`.
     """
 
-    _tells_classes = True  # Linear discriminants predict classes.
+    _tells_classes = True  # Linear discriminants replace least squares for a vector of classes.
 
     decoder: Decoder
     _by_scores = Part(Scores, "decoder", label_sets=True, hierarchy=None)
@@ -175,13 +175,13 @@ class DecodingProjection(Annotator, Projection):
             self.outputs_ = None if labels else RealOutputs.plain(Y.shape[1], np.ndim(y) == 1)
             if not labels:
                 refuse_for_real(self)
-        # Keep samples without any known label, because methods that use all labels at once impute the missing labels.
+        # Methods that use all labels at once impute missing labels, so keep samples without any known label.
         return replace(Data.of(views, Y, weights, known, passive=True), known=known)
 
     @property
     def _learner(self) -> Learner:
         """Function that fits the decoder: least squares for labels and numbers, linear discriminants for classes."""
-        # If the centers of three classes lie on a line, a least-squares classifier never predicts the middle class.
+        # A least-squares classifier never predicts the middle class of three classes whose centers lie on a line.
         return decode if self.multilabel_ else discriminants
 
     def _fit_decoder(self, view: str, source: Rows, Y: np.ndarray, weights: np.ndarray | None = None) -> None:

@@ -57,7 +57,7 @@ from dmo.methods.quadratic_forms import Options, TraceProblem, TraceSamples
 from dmo.methods.spectral import morp_direct, morp_simplified
 from dmo.methods.trace_solvers import EmbeddingFit, FullRank, fit_moments, fit_operator, solve_projected
 
-_SINGLE = 1e-5  # smallest tolerance for residuals of float32 products
+_SINGLE = 1e-5  # smallest tolerance that eigenpairs can reach with float32 products
 _SMALL = 4096  # largest number of samples or features for which a linear problem is solved exactly by default
 log = logging.getLogger("dmo")
 Form = Literal["simplified", "regularized", "direct"]
@@ -82,7 +82,7 @@ Decoder = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class MethodTask:
-    """Task that solves a method of the catalog."""
+    """Projection problem of a method in the catalog."""
 
     decodes: ClassVar[bool] = False
     scaled: ClassVar[bool] = True
@@ -100,7 +100,7 @@ class MethodTask:
         return self.options.ridge if "ridge" in self.entry.parameters else np.inf
 
     def columns(self, samples: TraceSamples) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return the label factor, of shape (n, q), and the diagonal that a pass over the rows needs."""
+        """Return the label factor, of shape (n, q), and the diagonal of the form, which a pass over the rows needs."""
         form = self.entry.problem(samples, self.options).A
         return form.factor, form.diagonal
 
@@ -111,7 +111,7 @@ class MethodTask:
 
 @dataclass(frozen=True)
 class FormTask:
-    """Task that solves a form of multi-output regularized projection."""
+    """Projection problem of a form of multi-output regularized projection."""
 
     decodes: ClassVar[bool] = True
 
@@ -129,7 +129,7 @@ class FormTask:
         return 0.0 if self.form == "regularized" and self.options.mixing else self.options.ridge
 
     def floored(self, ridge: float) -> FormTask:
-        """Replace a ridge of 0 by `ridge` if the labels are used and the form needs a ridge to solve for them."""
+        """Replace a ridge of 0 with `ridge` if the objective contains the labels and the form is not "regularized"."""
         options = self.options
         if options.ridge or not options.mixing or self.form == "regularized":
             return self
@@ -171,7 +171,7 @@ def _smoothness(samples: TraceSamples, seen: Moments | Operator) -> np.ndarray:
 
 
 Task: TypeAlias = MethodTask | FormTask
-"""Problem of a projection, independent of the method that solves it."""
+"""Projection problem, independent of the method that solves it."""
 
 
 def decode(moments: Moments) -> Decoder | None:
@@ -186,12 +186,12 @@ def decode(moments: Moments) -> Decoder | None:
 
 
 _SHRINKAGE = 1e-3
-"""Fraction of the total scatter that is added to the within-class scatter, because the latter can be 0."""
+"""Fraction of the total scatter that is added to the within-class scatter, which can be 0."""
 
 
 def discriminants(moments: Moments) -> Decoder | None:
     """Fit linear discriminants, which are log densities of Gaussian classes with a common covariance."""
-    # Fisher 1936.
+    # Source: Fisher 1936.
     if LABELS not in moments.widths:
         return None
     slices, total = moments.slices(), moments.centered().gram
@@ -263,7 +263,7 @@ def project(
         index = np.flatnonzero(weights)
         some = None if labels is None else picked(labels, index)
         found = project(task, view, Subset(X, index), some, k, options, weights[index], learn)
-        return replace(found, embedding=None)  # The embedding does not contain the samples of weight 0.
+        return replace(found, embedding=None)  # The fit has no coordinates for samples of weight 0.
     samples = TraceSamples(X.shape[0], None, labels, 1.0, task.center, weights)
     kernel = parse(options.kernel)
     linear = isinstance(kernel, Linear) and kernel.normalize is None
@@ -355,7 +355,7 @@ def _by_moments(
             lambda found: is_precise(found, {ROWS: 1.0}, task.ridge, task.center, SPACE),
         )
         return _from_moments(task, columns, moments, samples, k)
-        # Collect the labels together with the label factor of the method, so that one pass serves both.
+    # One pass collects the moments of both the label factor of the method and the labels of the decoder.
     both = samples.labels if labels is None else np.hstack([labels, samples.labels])
     moments = collect_view(columns, X, both, diagonal, weights)
     first = both.shape[1] - samples.labels.shape[1]
@@ -423,7 +423,7 @@ def _from_moments(task: Task, columns: ViewColumns, moments: Moments, samples: T
 
 
 def _linear_engine(task: Task, X: Rows) -> Any:
-    """Choose an exact solution if the problem has few samples or features, or else a Krylov subspace."""
+    """Choose an exact solution if the problem has few samples or features, otherwise a Krylov subspace."""
     side = min(X.shape)
     if side <= _SMALL or (isinstance(task, FormTask) and task.form == "regularized"):
         return "exact"
@@ -432,7 +432,7 @@ def _linear_engine(task: Task, X: Rows) -> Any:
 
 
 def check_has_features(kernel: Any, what: str) -> None:
-    """Raise an error for a precomputed kernel if a method searches neighbors, which requires features."""
+    """Raise an error for a precomputed kernel if a method searches for neighbors, which requires features."""
     if is_pairwise(kernel):
         raise UserError(
             f"{what} finds neighbors by features, which a precomputed kernel does not contain; pass the features and the "

@@ -144,7 +144,7 @@ def _bounded(method: str, A: csr_array, largest: float, correlation: float | Non
     if correlation is None:
         return bound / 2
     if correlation >= bound:
-        raise TooFewSamples(  # The bound depends on the samples: a cross-validation fold can have a smaller bound.
+        raise TooFewSamples(  # The bound can be smaller in a cross-validation fold.
             f"correlation = {correlation:g} makes {method} unbounded; it must be below {bound:.4g}, the smallest "
             f"eigenvalue of the graph's matrix ({smallest:.3g}) over the largest of the class similarities "
             f"({largest:.3g})"

@@ -33,7 +33,7 @@ from dmo.parameters import flat
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the methods of the catalog; each method uses some of them."""
+    """Options of the methods in the catalog; each method uses some of the options."""
 
     ridge: float = 1e-3
     mixing: float = 0.5  # weight of the labels in the objective; the features have the weight 1 - mixing
@@ -42,15 +42,15 @@ class Options:
     n_repelled: int | None = None  # number of neighbors in other classes; None: 15 neighbors
     weight: Any = "constant"  # kind of edge weights for `graphs.weigh`, or an n x n matrix
     bandwidth: float | str = "mean"
-    tau: float = 1.0  # constant of inverse weights
+    tau: float = 1.0  # constant in the denominator of "inverse" edge weights
     adjacency: Mode = "union"
     metric: Metric = "euclidean"
     regularization: float = 1e-3  # regularization of reconstruction weights
     penalty: float = 1.0  # weight of the within-class scatter in the objective
     repulsion: float = 1.0  # weight of neighbor pairs of different classes
     smoothness: float = 0.1  # weight of the Laplacian term
-    supervised: str = "fda"  # supervised method of the combination "mix"
-    unsupervised: str = "lpp"  # unsupervised method of the combination "mix"
+    supervised: str = "fda"  # supervised method in the combination "mix"
+    unsupervised: str = "lpp"  # unsupervised method in the combination "mix"
     constraint: Literal["mixed", "supervised", "projection"] = "mixed"
 
     @classmethod
@@ -90,7 +90,7 @@ class TraceSamples:
 
     @property
     def Y(self) -> Any:
-        """Labels as passed by the user. The property raises UserError if there are none."""
+        """Labels as passed by the user. The property raises UserError if there are no labels."""
         if self.labels is None:
             raise UserError("this method learns from labels; pass y")
         return self.labels
@@ -118,7 +118,7 @@ class TraceSamples:
         return np.asarray(T.mean(axis=0) if self.weights is None else self.total(T) / self.size)
 
     def rooted(self, T: np.ndarray) -> np.ndarray:
-        """Multiply the rows of T by the square roots of their weights, so that their products become weighted."""
+        """Multiply the rows of T by the square roots of their weights, so that T'T becomes a weighted sum."""
         return T if self.weights is None else np.sqrt(self.weights)[:, None] * T
 
     @property
@@ -134,7 +134,7 @@ class TraceSamples:
         return trace / own if own > 0 else 0.0
 
     def _spread(self) -> float:
-        """Sum of squares of the rows, after centering if `center` is True."""
+        """Compute the sum of squares of the rows, after centering if `center` is True."""
         values = stored_values(self.rows)
         return scatter(self.rows) if self.center else float(np.vdot(values, values))
 
@@ -145,7 +145,7 @@ class TraceSamples:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of samples of each label, replaced by 1 for labels without samples."""
+        """Number of samples of each label, replaced with 1 for labels without samples."""
         return np.maximum(self.Y.sum(axis=0), 1.0)
 
     def members(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -165,7 +165,7 @@ MixedConstraint = Literal["mixed", "projection", "first"]
 _FULL = 0.03
 """Fraction of nonzeros in a block of sparse rows above which a dense product is faster."""
 _BLIND = 1e-12
-"""Relative size of the row sums of a form below which the form is treated as invariant to the mean of the samples."""
+"""Relative size of the row sums of a form S below which S is treated as centered (S 1 = 0)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +207,7 @@ class QuadraticForm:
 
     def projected(self, X: Any, mean: np.ndarray | None = None) -> np.ndarray:
         """Compute X'S X for rows X, dense or CSR, in blocks of rows; `mean` is subtracted from all rows first."""
-        sums = self @ np.ones(self.n)  # This raises an error for a form with a kernel part.
+        sums = self @ np.ones(self.n)  # Forms with a kernel part raise an error here.
         weights = self._weights()
         total = np.zeros((X.shape[1],) * 2)
         for where in row_blocks(self.n, 1024):
@@ -279,11 +279,11 @@ class QuadraticForm:
         return replace(self, factor=self.factor @ power_of(self.core, 0.5), core=None)
 
     def resolved(self, F: np.ndarray) -> QuadraticForm:
-        """Replace the kernel K by a factorization K = F F'."""
+        """Replace the kernel K with a factorization K = F F'."""
         return replace(self, kernel=0.0) + QuadraticForm(self.n, factor=F, core=self.kernel * np.eye(F.shape[1]))
 
     def centered(self) -> QuadraticForm:
-        """Return H S H for the centering matrix H, or S itself if it is already invariant to the mean."""
+        """Return H S H for the centering matrix H, or S itself if its row sums are already 0."""
         ones = np.ones(self.n)
         sums = self @ ones
         probe = self @ np.where(np.arange(self.n) % 2, 1.0, -1.0)
@@ -293,7 +293,7 @@ class QuadraticForm:
         return self + QuadraticForm(self.n, factor=np.column_stack([ones, sums]), core=core)
 
     def weighted(self, shares: np.ndarray) -> QuadraticForm:
-        """Multiply each entry ij by shares_i shares_j, for a form without a kernel part."""
+        """Multiply each entry S_ij by shares_i shares_j, for a form without a kernel part."""
         return self._between(scipy.sparse.diags_array(shares))
 
     def spread(self, index: np.ndarray, n: int) -> QuadraticForm:
@@ -322,7 +322,7 @@ def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | Non
     if not parts:
         return None, None
     cores: Sequence[np.ndarray] = [np.eye(factor.shape[1]) if core is None else core for factor, core in parts]
-    factors = [factor for factor, _ in parts]  # A single factor may be a sparse matrix of labels.
+    factors = [factor for factor, _ in parts]  # A single factor may be a sparse matrix of labels, which is not stacked.
     return factors[0] if len(factors) == 1 else np.hstack(factors), scipy.linalg.block_diag(*cores)
 
 
@@ -332,7 +332,7 @@ class TraceProblem:
 
     A: QuadraticForm  # objective
     B: QuadraticForm | None = None  # constraint; None: orthonormal columns
-    ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X if Z itself is computed
+    ridge: float = 1.0  # ridge of the constraint, or of the regression of Z on X if `direct` is true
     center: bool = True
     positive: bool = False  # whether to drop directions without a positive eigenvalue
     scaled: bool = False  # whether to multiply each coordinate by the square root of its eigenvalue
@@ -352,7 +352,7 @@ class TraceProblem:
         return replace(self, A=change(self.A), B=None if self.B is None else change(self.B))
 
     def rooted(self, weights: np.ndarray | None) -> TraceProblem:
-        """Convert a problem of weighted samples to samples multiplied by the square roots of their weights."""
+        """Multiply the factor of A by the square roots of the sample weights; None leaves the problem unchanged."""
         if weights is None or self.A.factor is None:
             return self
         return replace(self, A=replace(self.A, factor=np.sqrt(weights)[:, None] * self.A.factor))
@@ -360,9 +360,9 @@ class TraceProblem:
 
 def mix(first: TraceProblem, second: TraceProblem, share: float, constraint: MixedConstraint = "mixed") -> TraceProblem:
     """Combine two projections of the same samples as `share` * first + (1 - `share`) * second [MOPE 44, 45]."""
-    # If both constraints are P'P = I, the combination has this constraint. Otherwise, "mixed" combines the constraints
-    # with the same weights as the objectives. "first" uses only the first constraint (the special case below (45)), and
-    # "projection" requires orthonormal columns P'P = I (the option above (45)).
+    # If both constraints are P'P = I, the combination has the same constraint. Otherwise, "mixed" combines the
+    # constraints with the same weights as the objectives. "first" uses only the first constraint (the special case
+    # below equation 45), and "projection" uses P'P = I (the option above equation 45).
     A = first.A.times(share) + second.A.times(1 - share)
     center = first.center and second.center
     if constraint == "projection":

@@ -102,11 +102,11 @@ class _Summed(LeftOut):
     total: Any = 0.0
 
     def begin(self, rows: np.ndarray) -> None:
-        """Set the weights and sums of the samples with these row indices to zero."""
+        """Set the weights and sums of the samples with the row indices `rows` to zero."""
         self.rows, self.weight, self.total = rows, np.zeros(len(rows)), 0.0
 
     def add(self, share: float, has: np.ndarray, scores: np.ndarray) -> None:
-        """Add the scores of a regression of weight `share`; `has` marks the samples that its view contains."""
+        """Add the scores of a regression with weight `share`; `has` marks the samples that its view contains."""
         self.weight[has] += share
         values = np.zeros((len(has), scores.shape[1]))
         values[has] = share * (scores if len(scores) == np.count_nonzero(has) else scores[has])
@@ -401,7 +401,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return all(is_precise(moments, shares, c, self.center) for shares, c, _ in self._regressions(names))
 
     def _of_pass(self, done: LowRankPass) -> Iterator[tuple[PartialRidge, float]]:
-        """Yield the regressions on the moments of a pass over all views, with their weights."""
+        """Yield each regression with its weight, from the moments of a pass over all views."""
         for shares, c, share in self._regressions(list(done.maps)):
             found = PartialRidge.of(done.total, done.maps, shares, c, self.center, done.frequency)
             if self._by_target:
@@ -437,7 +437,7 @@ class MultiViewRidge(Incremental, SharedFits):
             return [(dict(zip(names, self.target_weights_.T, strict=True)), self.target_ridges_, 1.0)]
         if not learns(self._product.weights):
             self.view_weights_ = given_weights(self._product.weights, names)
-        elif not hasattr(self, "view_weights_"):  # A search has not fitted the model yet.
+        elif not hasattr(self, "view_weights_"):  # Within a search, no fit has learned the view weights yet.
             raise UserError(
                 f"weights = {self._product.weights!r} cannot be learned from moments; pass numbers, or use "
                 "approximation='exact'"
@@ -457,7 +457,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return True in asked
 
     def _takes_gradients(self, data: Data) -> bool:
-        """Whether to solve without factor rows, on request or because nothing needs their moments."""
+        """Whether to solve without factor rows, on request or because no parameter needs their moments."""
         names = list(data.views)
         engines = per_view("approximation", self.approximation_, names)
         kernels = per_view("kernel", self.kernel, names)
@@ -508,8 +508,8 @@ class MultiViewRidge(Incremental, SharedFits):
         # were not learned from the sample.
         if needed and takes_folds:
             return "folds"
-        # Without kernels in memory, each combination of weights and ridge needs a factorization for the leverages.
-        # There can be as many combinations as targets.
+        # Without kernels in memory, the leverages of each combination of weights and ridge need a factorization, and
+        # there can be as many combinations as targets.
         dear = not self.is_exact and (self._by_target or self._by_gradients(list(self.view_weights_)))
         if data.counts is None and not dear and not learned_columns(self):
             return "known"
@@ -717,8 +717,7 @@ class MultiViewRidge(Incremental, SharedFits):
         return self._linear_part()[1]
 
     def _linear_part(self) -> tuple[np.ndarray, np.ndarray]:
-        # Raise AttributeError, because feature selectors of scikit-learn test with hasattr whether a model has
-        # coefficients.
+        # Feature selectors in scikit-learn test with hasattr whether a model has coefficients, so raise AttributeError.
         widths: dict[str, int] = getattr(self, "view_widths_", {})
         kernels = [parse(spec) for spec in per_view("kernel", self.kernel, list(widths)).values()] if widths else []
         row_scaled = any(found.scale == "l2" for found in getattr(self, "preparations_", {}).values())

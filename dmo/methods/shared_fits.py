@@ -37,10 +37,10 @@ from dmo.threads import in_threads, thread_count
 
 Setting = Mapping[str, Any]
 _MEMORY = 2**30
-"""Maximum size in bytes of the factor rows, coefficients and out-of-fold values of a hyperparameter search."""
+"""Maximum size in bytes of the factor rows, coefficients and out-of-fold values that a search stores."""
 _EXPONENTS = 2**29
-"""Maximum size in bytes of kernel exponents at landmarks, which are kept if candidates have several bandwidths."""
-_STRIP = 512  # number of rows whose scores are updated at a time
+"""Maximum size in bytes of stored kernel exponents, such as squared distances to landmarks, for several bandwidths."""
+_STRIP = 512  # number of rows whose scores are updated together
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class HeldOut:
     frequency: np.ndarray  # label frequencies of the training rows
     values: np.ndarray  # coordinates of the held-out rows, or their raw scores if `loadings` is None
     loadings: np.ndarray | None  # label loadings of shape (L, p), whose pseudo-inverse is the decoder
-    loo: np.ndarray | None  # leave-one-out values of the training rows, if requested
+    loo: np.ndarray | None  # leave-one-out coordinates or scores of the training rows, if requested
     labels: np.ndarray | None = None
     turn: np.ndarray | None = None  # matrix that maps `values` to coordinates; None: `values` are the coordinates
     units: RealOutputs | None = None  # units of regression targets, learned from the training rows
@@ -60,7 +60,7 @@ class HeldOut:
     def scores(self, wanted: Iterable[float | None]) -> Iterator[tuple[float | None, np.ndarray, np.ndarray | None]]:
         """Yield scores of the held-out and training rows, in increasing number of components.
 
-        Each item contains the value of `n_components`, the scores of the held-out rows, and those of the training rows.
+        Each item contains the value of `n_components`, and the scores of the held-out rows and of the training rows.
         """
         if self.loadings is None:
             yield from ((value, self.values, self.loo) for value in wanted)
@@ -71,7 +71,7 @@ class HeldOut:
             yield value, found[0], found[1] if self.loo is not None else None
 
     def _nested(self, parts: Sequence[np.ndarray], counts: Sequence[int]) -> Iterator[list[np.ndarray]]:
-        """Yield scores from increasing numbers of leading components; each step adds the contribution of new ones."""
+        """Yield scores for increasing numbers of components; each step adds the contribution of the new ones."""
         assert self.loadings is not None
         most = counts[-1] if counts else 0
         nested = nested_decoder(self.loadings[:, :most])
@@ -88,37 +88,37 @@ class HeldOut:
         for k in counts:
             for total, part in zip(totals, turned, strict=True):
                 own = np.ascontiguousarray(U[:, done:k].T, part.dtype)
-                for where in row_blocks(len(part), _STRIP):  # Strips of this size keep both arrays in the CPU cache.
+                for where in row_blocks(len(part), _STRIP):  # Strips of this size keep the scores in the CPU cache.
                     total[where] += part[where, done:k] @ own
             done = k
             yield totals
 
     def _of_values(self, decoder: np.ndarray) -> np.ndarray:
-        """Return the decoder of the leading components for the leading columns of `values`."""
+        """Convert a decoder of coordinates into a decoder of the columns of `values`."""
         return decoder if self.turn is None else self.turn[:, : len(decoder)] @ decoder
 
 
 @dataclass(frozen=True)
 class SharedFit:
-    """Fits of several candidates as functions f(x) = sum_v f_v(x) B_v + offset of the same factor rows f_v(x)."""
+    """Fits of several candidates, combined into one function sum_v f_v(x) B_v + offset of factor rows f_v(x)."""
 
     coefficients: dict[str, np.ndarray]  # matrix B_v of each view, with the columns of all candidates
     offset: np.ndarray
-    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]  # index, turn and loadings of each candidate
+    members: Sequence[tuple[int, np.ndarray | None, np.ndarray | None]]  # index, turn and loadings of candidates
 
 
 class SharedFits(Annotator):
     """Base class of estimators whose candidates share kernels and factorizations, or moments, in a search."""
 
-    # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. It
-    # implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The following
-    # attributes list the parameters whose values share computations. A search fits each candidate separately if the
-    # required method is not implemented, if views have missing samples, and with class weights. `tune` also tries
-    # product kernels if the class has the attribute `_product`, like `KGHA`.
+    # A subclass has the parameters `kernel`, `ridge`, `center`, `approximation`, `random_state` and `prepare`. The
+    # subclass implements `_held_out_fit` for exact kernels, `_fit_together` for low-rank kernels, or both. The
+    # following attributes list parameters whose values share computations. A search fits each candidate separately if
+    # the subclass does not implement the required method, if views have missing samples, or if there are class weights.
+    # `tune` also tries product kernels if the class has the attribute `_product`, like `KGHA`.
 
     _search = "kernels"
     _factored_by: ClassVar[tuple[str, ...]] = ("center", "ridge")
-    """Parameters that change the factorizations. Candidates that agree in these parameters are fitted consecutively."""
+    """Parameters that change the factorizations. Candidates that share these parameters are fitted consecutively."""
     _solved_by: ClassVar[tuple[str, ...]] = ()
     """Numeric parameters that change the solution, but no factorization. Their values are tried in ascending order."""
     _decoded_by: ClassVar[tuple[str, ...]] = (
@@ -128,10 +128,10 @@ class SharedFits(Annotator):
         "decoder__propensity",
         "decoder__standardize",
     )
-    """Parameters that change how a fit scores and ranks labels, but not the fit. They include `n_components` if a fit
-    with fewer components has the leading components of a larger fit."""
+    """Parameters that change how a fit scores and ranks labels, but not the fit itself. They include `n_components` if
+    a fit with fewer components consists of the leading components of a larger fit."""
     _decoder_uses_left_out: ClassVar[bool] = True
-    """Whether a decoder is learned from leave-one-out scores of the fit. Otherwise, it needs additional fits."""
+    """Whether decoders are learned from leave-one-out scores of the fit, which avoids additional fits."""
 
     kernel: Any
     center: bool
@@ -150,7 +150,7 @@ class SharedFits(Annotator):
         """Learn view weights that all candidates share; by default, nothing is learned."""
 
     def _complete_labels(self, data: Data) -> Data:
-        """Impute unknown labels for all candidates. By default, `_held_out_fit` receives unknown labels."""
+        """Impute unknown labels for all candidates; by default, pass them on to `_held_out_fit`."""
         return data
 
     def _components(self, n_labels: int, rank: int, n: int) -> int:
@@ -209,11 +209,11 @@ def factorizations(algebra: Sequence[Setting], needs_loo: bool) -> float:
 
 
 class SharedMaps:
-    """Low-rank kernels of candidates that differ in the bandwidth, with shared landmarks and a single read of rows."""
+    """Low-rank kernels with shared landmarks, for candidates that differ in the bandwidth."""
 
-    # Landmarks always belong to the kernels with bandwidth factor 1, so the scores of a candidate do not depend on the
-    # other candidates. Bandwidths are fitted separately if a view does not have a Nystrom map of a given rank, or if
-    # its kernel is a sum or a product.
+    # Landmarks are always chosen by the kernels with bandwidth factor 1, so the scores of a candidate do not depend on
+    # the other candidates. Bandwidths are fitted separately if the kernel of a view is a sum or a product, or if its
+    # approximation is not a Nystrom map with a fixed rank.
 
     def __init__(self) -> None:
         self._bandwidths: dict[str, ManyBandwidths] | None = None
@@ -222,13 +222,13 @@ class SharedMaps:
     def fit(
         self, model: Any, old: Mapping[str, Rows], new: Mapping[str, Rows], factor: float | None, center: bool
     ) -> tuple[Mapping[str, Rows], Mapping[str, Rows], Mapping[str, Any]]:
-        """Return the training and new rows that a pass reads, and the low-rank kernels of the views."""
+        """Return the training rows and the new rows, or their stored kernel exponents, and the low-rank kernels."""
         if factor is not None and self._bandwidths is None:
             self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
             if self._bandwidths and reach() == "process":
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
-                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # total size of all folds
+                if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # size in bytes for all folds
                     known = self._bandwidths
                     self._exponents = exponents_of(known, old, BLOCK), exponents_of(known, new, BLOCK)
         if factor is None or not self._bandwidths:
@@ -242,7 +242,7 @@ class SharedMaps:
     def _landmarks(
         self, model: Any, sources: Mapping[str, Rows], kernel: Any, center: bool
     ) -> dict[str, ManyBandwidths]:
-        """Fit the maps that all bandwidths share, or return an empty dict if a view does not have one of full rank."""
+        """Fit maps that all bandwidths share, or return an empty dict if a view has no Nystrom map of full rank."""
         approximations = per_view("approximation", model.approximation, list(sources))
         kernels = per_view("kernel", kernel, list(sources))
         for view, approximation in approximations.items():
@@ -336,7 +336,7 @@ class ExactFolds(_Folds):
             components = components_of(model, self.decoders, labels)
             k, n_rows = max(components.values()), sum(next(iter(part.values())).shape[0] for part in (old, new))
             what = k, self.needs_loo, *(_named(memory, part) for part in (old, new, {"": known, "labels": labels}))
-            # The key omits parameters of the preparation, because rows are already prepared.
+            # The rows are already prepared, so the key omits the parameters of the preparation.
             unused = {"prepare", *(name.partition("__")[0] for name in model._decoded_by)}
             given = {name: value for name, value in model.get_params(deep=False).items() if name not in unused}
             for setting in self.algebra:
@@ -354,14 +354,14 @@ class ExactFolds(_Folds):
 
 @dataclass(frozen=True, eq=False)
 class MomentFolds(_Folds):
-    """Iterator over fits of candidates on moments: one pass over the training rows of a fold serves all candidates."""
+    """Iterator over fits of candidates from moments; one pass over the training rows serves all candidates."""
 
-    # If only moments are learned from rows, one pass serves all folds, because the moments of a training set are sums
-    # of the moments of folds. This holds for linear kernels of rows that are not scaled, or scaled to unit length. The
+    # The moments of a training set are sums of the moments of folds. If the fit learns nothing else from the rows, one
+    # pass serves all folds. For linear kernels, one pass suffices if rows are not scaled, or scaled to unit length. The
     # iterator yields the same items as `ExactFolds`.
 
-    maps: Mapping[int, SharedMaps] | None = None  # shared low-rank kernels of each fold, found for other bandwidths
-    factor: float | None = None  # factor by which the bandwidths of the model were multiplied; see `SharedMaps`
+    maps: Mapping[int, SharedMaps] | None = None  # low-rank kernels of each fold, shared by bandwidths
+    factor: float | None = None  # factor that was applied to the bandwidths of the model; see `SharedMaps`
 
     def __post_init__(self) -> None:
         if self.needs_loo:
@@ -375,7 +375,7 @@ class MomentFolds(_Folds):
             maps = fit_maps(model.approximation, model.kernel, whole, model.random_state, center)
             raw = FeatureRows(whole, maps, limit)
             parts = collect_moments(raw, self.labels, self.fold)
-            # Add the moments of the training folds. Subtracting those of a held-out fold would leave rounding errors.
+            # Subtracting the moments of a held-out fold would leave floating-point errors, so add the training folds.
             trainings = [reduce(add, parts[:number] + parts[number + 1 :]) for number in range(len(parts))]
             yield from self._fitted(range(len(parts)), trainings, raw, self.fold, {}, None)
             return
@@ -421,9 +421,10 @@ class MomentFolds(_Folds):
         components = in_threads(
             lambda number: components_of(model, self.decoders, self.labels[self.fold != number]), numbers
         )
-        # Count components per fold, because more components than the label rank would require random directions.
+        # Components beyond the rank of the training labels would be random directions, and the rank differs between
+        # folds. Therefore, each fold has its own number of components.
         most = [max(found.values()) for found in components]
-        # Assume separate candidates, although candidates that share a space need less memory.
+        # Candidates that share coefficients need less memory, so the size per candidate is an upper bound.
         size = 4 * max(most) * (len(numbers) * columns + raw.n)
         for group in row_blocks(len(self.algebra), max(1, (_MEMORY - raw.nbytes) // size)):
             chosen = list(range(len(self.algebra)))[group]
@@ -478,11 +479,11 @@ class MomentFolds(_Folds):
 
 @dataclass
 class _FoldFits:
-    """Fits of several candidates on one training set, as a single function with stacked columns."""
+    """Fits of several candidates on one training set, combined into one function with stacked columns."""
 
-    # The factor rows of all views are stacked, so that one matrix product evaluates all functions. The exceptions are
-    # the views in `mixings`, which have block-sparse factor rows and a mixing matrix in their coefficients. `members`
-    # maps each candidate to its columns, turn and loadings.
+    # The factor rows of all views are stacked, so one matrix product evaluates all functions. Views in `mixings` are
+    # the exception: their factor rows are block-sparse, and their mixing matrix is multiplied into the coefficients.
+    # `members` maps each candidate to its columns, turn and loadings.
 
     mixings: Mapping[str, np.ndarray]
     columns: int = 0
@@ -491,7 +492,7 @@ class _FoldFits:
     _dense: list[str] = field(default_factory=list)
 
     def put(self, settings: Sequence[int], fit: SharedFit) -> None:
-        """Add fits of some candidates; `settings` maps the indices in `fit` to indices of candidates."""
+        """Add a shared fit; `settings` maps the indices in `fit` to indices of candidates."""
         self._dense = [view for view in fit.coefficients if view not in self.mixings]
         kept = [np.vstack([fit.coefficients[view] for view in self._dense])] if self._dense else []
         kept += [T @ fit.coefficients[view] for view, T in self.mixings.items()]

@@ -66,7 +66,7 @@ def hsic_unbiased(samples: TraceSamples, options: Options) -> TraceProblem:
 
     Q = [L + s/((n-1)(n-2)) (11' - I) - (l1' + 1l' - 2 diag(l))/(n-2)] / (n(n-3)), L = K_Y - diag(K_Y), l = L1, s = 1'l.
     """
-    n, T = samples.size, samples.factor  # Q is invariant to centering.
+    n, T = samples.size, samples.factor  # The matrix Q is invariant to centering of the labels.
     if n < 4:
         raise TooFewSamples(f"hsic-1 needs at least 4 samples, got {n:g}; use hsic-0")
     own = np.einsum("ij,ij->i", T, T)

@@ -180,7 +180,7 @@ class OutputSVR(Annotator):
         self._learn_rule(data.frequency, data.n_labeled)
         problem, factors, view = self._pose(data)
         models: list[Self] = []
-        first: tuple[float, State] | None = None  # The fits with the next epsilon start from this solution.
+        first: tuple[float, State] | None = None  # solution from which fits with the next epsilon start
         for tube in [self.epsilon] if epsilon is None else epsilon:
             previous = first
             for position, cost in enumerate(C):
@@ -251,7 +251,7 @@ class OutputSVR(Annotator):
         return self._with_loss(problem), Factors(view.operator, method, random_state=self.random_state), view
 
     def _view(self, views: Mapping[str, Rows], weights: np.ndarray | None) -> ViewOperator | FactorProducts:
-        """Build the mean of the kernels of all views, for the n samples of positive weight."""
+        """Build the mean of the kernels of all views, for the n samples with positive weight."""
         kernels = {view: parse(spec) for view, spec in per_view("kernel", self.kernel, list(views)).items()}
         if not is_exact(self.approximation):
             counts = None if weights is None else dict.fromkeys(views, weights)
@@ -265,8 +265,8 @@ class OutputSVR(Annotator):
         combined = MultiKernel(kernels, {view: 1.0 / len(kernels) for view in kernels})
         built = build(engine, combined, views, _RIDGE / float(self.C), storage, self.random_state, weights)
         if isinstance(built.operator, RowGram):
-            # Centering the features only changes the bias, because the dual coefficients sum to 0. Centering avoids a
-            # loss of precision if features are far from the origin.
+            # Because the dual coefficients sum to 0, centering the features changes only the bias. Without centering,
+            # features that are far from the origin would lose precision.
             return DualView(built.kernel, views, RowGram.of(linear_rows(built.kernel, views), True))
         return KernelProducts("all", built, views, built.operator)
 

@@ -44,23 +44,23 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint, checkpoints
 from dmo.threads import blas_limited
 
-_MEMORY = 15  # number of stored pairs of n x L blocks, each of which needs one inner product per extrapolation
+_MEMORY = 15  # maximum number of earlier steps, each stored as two n x L blocks, that an extrapolation combines
 
 
 class Extrapolation:
-    """Anderson extrapolation for a fixed point of the map s -> s + g(s), where all blocks s have the same shape.
+    """Anderson extrapolation for the fixed-point iteration s -> s + g(s) of an array s.
 
-    A plain step replaces an extrapolation that more than doubles the norm of the residual g.
+    If an extrapolated step more than doubles the norm of the residual g, it is replaced with a plain step.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all stored pairs, which is necessary if the map has changed."""
-        self._last: tuple[np.ndarray, np.ndarray] | None = None  # s + g and g at the previous point
-        self._moves: list[np.ndarray] = []  # differences of s + g
-        self._changes: list[np.ndarray] = []  # differences of g
+        """Drop all stored steps, which is necessary after the fixed-point map has changed."""
+        self._last: tuple[np.ndarray, np.ndarray] | None = None  # values s + g and g at the previous point s
+        self._moves: list[np.ndarray] = []  # differences of s + g between consecutive points
+        self._changes: list[np.ndarray] = []  # differences of g between consecutive points
         self._gram = np.zeros((0, 0))
         self._extrapolated = False
 
@@ -69,19 +69,19 @@ class Extrapolation:
         plain = s + g
         if self._last is not None:
             before, residual = self._last
-            # The plain iteration never increases |g|, so any increase is caused by the extrapolation. Accept a factor
-            # of two, because the next steps often compensate for a small increase.
+            # Plain iterations never increase the norm of the residual g, so any increase is due to the extrapolation.
+            # An increase by a factor of two is accepted, because later steps often compensate for it.
             if self._extrapolated and np.linalg.norm(g) > 2 * np.linalg.norm(residual):
                 self.forget()
-                return before  # plain step from the previous point
+                return before  # Restart with the plain step from the previous point.
             self._remember(plain - before, g - residual)
         self._last = plain, g
         self._extrapolated = bool(self._changes)
         if not self._changes:
             return plain
-        # Solve normal equations with a Gram matrix that grows by one row per step. A QR factorization of n L x 15
-        # numbers at each step would cost several times as much. Late changes are nearly parallel, so a ridge keeps the
-        # weights bounded, and lstsq handles a zero matrix.
+        # Normal equations need only one new row of their Gram matrix per step. A QR factorization of all stored blocks
+        # would cost several times as much. Recent differences are nearly parallel, so a small ridge bounds the weights.
+        # `lstsq` also accepts a zero matrix.
         gram = self._gram + 1e-10 * np.trace(self._gram) * np.eye(len(self._gram))
         weights = np.linalg.lstsq(gram, [np.vdot(change, g) for change in self._changes])[0]
         for weight, move in zip(weights, self._moves, strict=True):
@@ -89,7 +89,7 @@ class Extrapolation:
         return plain
 
     def to_arrays(self) -> Arrays:
-        """Return the complete state of the extrapolation as arrays."""
+        """Return the state of the extrapolation as arrays for a checkpoint."""
         found = {"gram": self._gram, "extrapolated": np.array([self._extrapolated])}
         if self._last is not None:
             found |= {"before": self._last[0], "residual": self._last[1]}
@@ -105,7 +105,7 @@ class Extrapolation:
 
     def _remember(self, move: np.ndarray, change: np.ndarray) -> None:
         if len(self._moves) == _MEMORY:
-            # The oldest pair is the least accurate, because other pieces of the loss may have been active.
+            # The loss is piecewise, and residuals of the oldest step may lie on other pieces, so drop the oldest step.
             del self._moves[0], self._changes[0]
             self._gram = self._gram[1:, 1:]
         self._moves.append(move)
@@ -117,20 +117,20 @@ class Extrapolation:
         self._gram = gram
 
 
-_RELAXATION = 1.6  # The method converges for any value in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3].
-_CHECK = 25  # iterations between certificates, which need products with the kernel
-_REBALANCE = (15, 45, 105, 225, 465)  # iterations at which rho may change, with growing distances so that it settles
-_BALANCE = 0.05  # target ratio of the relative primal residual to the relative dual residual; see `rebalance`
-_STEP = 4.0  # The penalty rho is a power of this number, so that a path of problems reuses the same factorizations.
-# Up to this size of a kernel or factor, use one BLAS thread. More threads gain little and may wait for each other.
+_RELAXATION = 1.6  # over-relaxation factor in (0, 2); 1.5 to 1.8 is recommended [Boyd et al. 2011, 3.4.3]
+_CHECK = 25  # number of iterations between computations of the duality gap, which needs kernel products
+_REBALANCE = (15, 45, 105, 225, 465)  # iterations after which rho may change; increasing intervals let rho settle
+_BALANCE = 0.05  # target ratio of the relative primal residual to the relative dual residual
+_STEP = 4.0  # ratio of neighboring values of the penalty rho; a coarse grid lets related problems share factorizations
+# Maximum number of entries of a kernel matrix or factor for which BLAS uses one thread. More threads would gain little.
 _ONE_THREAD = 2**25
 
 
 @dataclass(frozen=True)
 class State:
-    """State of an ADMM iteration, from which a similar problem can be started."""
+    """State of an ADMM iteration, from which the solver can start on a similar problem."""
 
-    split: np.ndarray  # Z, of shape (n, L)
+    split: np.ndarray  # copy Z of the fitted outputs, of shape (n, L)
     dual: np.ndarray  # dual coefficients A, of shape (n, L)
     rho: float
 
@@ -146,8 +146,8 @@ class AdmmFit:
     iterations: int
     factorizations: int
     residuals: tuple[float, float]  # relative primal and dual residuals
-    converged: bool  # whether the duality gap and the residuals are small enough
-    state: State  # start for a similar problem
+    converged: bool  # whether the duality gap and the residuals are below their tolerances
+    state: State  # final state, from which the solver can start on a similar problem
 
     def to_arrays(self) -> Arrays:
         """Return the solution as arrays for a checkpoint."""
@@ -166,7 +166,7 @@ class AdmmFit:
 
 
 class Factors:
-    """Cache of solvers for K + c I with different ridges c."""
+    """Cache of solvers for (K + c I) X = B with one kernel matrix K and different ridges c."""
 
     def __init__(self, kernel: Operator, method: SolveMethod = "auto", keep: int = 3, random_state: int | None = None):
         self.kernel, self.method, self.keep, self.random_state = kernel, method, keep, random_state
@@ -176,19 +176,19 @@ class Factors:
 
     @property
     def noise_floor(self) -> float:
-        """Smallest useful ridge c, which is the accumulated floating-point error of the kernel entries."""
-        # Float32 entries have an error of 6e-8, which may accumulate over a row. Low-rank kernels are always solved in
-        # float64.
+        """Smallest useful ridge, which is an estimate of the floating-point error of the kernel matrix."""
+        # Float32 entries have a relative error of 6e-8, and errors may add up over a row of the kernel matrix. Systems
+        # with low-rank kernels are always solved in float64.
         unit = 1e-7 if self.kernel.dtype == np.float32 else 1e-14
         low_rank = isinstance(self.kernel, LowRank)
         return (1e-14 if low_rank else unit) * self.kernel.n * float(np.abs(self.kernel.diagonal()).max(initial=0.0))
 
     def at(self, c: float) -> tuple[LinearSolver, np.ndarray]:
-        """Return a cached or new solver for the ridge c, and its solution for a column of ones."""
+        """Return a cached or new solver for the ridge c, and the solution of (K + c I) x = 1."""
         found = self._solvers.pop(c, None)
         if found is None:
             while len(self._solvers) >= max(1, self.keep):
-                # Remove the least recently used solver, which is the first, because `at` moves used solvers to the end.
+                # `at` moves used solvers to the end of the dict, so the first solver is the least recently used one.
                 del self._solvers[next(iter(self._solvers))]
             if self.method == "cg" and self._preconditioner is None:
                 self._preconditioner = NystromPreconditioner.of(
@@ -204,9 +204,9 @@ class Factors:
 
 
 class _QuadraticStep:
-    """F-step: map from V to A and b that minimize 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2."""
+    """Quadratic step of ADMM: find A and b that minimize 1/2 tr(A'KAS) + rho/2 |K A S + 1b' - V|^2 for given V."""
 
-    # The fitted outputs are V - A / rho.
+    # The fitted outputs K A S + 1b' equal V - A / rho at the minimum, so they need no additional kernel product.
 
     def __init__(self, problem: Problem, factors: Factors, rho: float):
         self.problem, self.rho = problem, rho
@@ -214,35 +214,36 @@ class _QuadraticStep:
         for scale in np.unique(problem.scales[problem.scales > 0]):
             columns = np.flatnonzero(problem.scales == scale)
             self.parts.append((columns, float(scale), *factors.at(1.0 / (rho * float(scale)))))
-        self.starts: dict[float, np.ndarray] = {}  # last solution for each scale, from which conjugate gradients start
+        self.starts: dict[float, np.ndarray] = {}  # start of conjugate gradients for each eigenvalue of S
 
     def __call__(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         latent = self.problem.to_latent(V)
         bias = latent.mean(axis=0)
-        A = self.rho * (latent - bias)  # This is the solution for columns with scale 0.
+        A = self.rho * (latent - bias)  # solution in columns where the eigenvalue of S is 0
         for columns, scale, solver, ones in self.parts:
             X = solver.solve(latent[:, columns], x0=self.starts.get(scale), check=False).value
             if solver.method == "cg":
                 self.starts[scale] = X
-            # Solutions for V and for ones determine the bias with 1'A = 0, without an indefinite bordered system.
+            # The solutions for V and for a column of ones determine the bias through 1'A = 0. A bordered system that
+            # includes the bias would be indefinite.
             bias[columns] = X.sum(axis=0) / ones.sum()
             A[:, columns] = (X - ones * bias[columns]) / scale
         return self.problem.from_latent(A), self.problem.from_latent(bias)
 
 
 class _Iteration:
-    """State of a run: the iterate s, the split Z, dual coefficients and bias of the F-step, and fitted outputs F."""
+    """State of an ADMM run: the iterate s, the split Z, the dual coefficients A, the bias and the fitted outputs F."""
 
     def __init__(self, problem: Problem, factors: Factors, start: State | None):
         problem = replace(
             problem, targets=np.ascontiguousarray(problem.targets)
-        )  # All n x L blocks inherit this memory order.
+        )  # All n x L arrays of the iteration inherit the row-major order of the targets.
         self.problem, self.factors = problem, factors
-        # The kernel is solved with the ridge 1 / rho. For a larger rho, the ridge would be below the floating-point
-        # error of the kernel.
+        # The quadratic step solves kernel systems with ridges 1 / (rho s) for the eigenvalues s of S. The upper limit
+        # of rho keeps all ridges above the floating-point error of the kernel matrix.
         self._largest = 1.0 / (factors.noise_floor * float(problem.scales.max())) if factors.noise_floor > 0 else np.inf
         if start is None:
-            # Start with constant outputs of nearly the smallest loss, which are the solution for small C.
+            # For small C, the optimal outputs are nearly constant and close to the medians, so start from the medians.
             Z = np.broadcast_to(np.median(problem.targets, axis=0), problem.targets.shape)
             start = State(Z, np.zeros(Z.shape), self._quantised(_first_rho(problem)))
         self.rho = start.rho
@@ -254,7 +255,7 @@ class _Iteration:
         self._extrapolation = Extrapolation()
 
     def to_arrays(self) -> Arrays:
-        """Return all arrays on which the next iterations depend."""
+        """Return all arrays that determine the following iterations."""
         found = {"s": self.s, "rho": np.array([self.rho])}
         for i, (_, scale, _, _) in enumerate(self._step.parts):
             if scale in self._step.starts:
@@ -274,7 +275,7 @@ class _Iteration:
         return float(_STEP ** np.floor(np.log(min(rho, self._largest)) / np.log(_STEP) + 0.5))
 
     def _split(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the split Z and the rotated dual coefficients, which are exactly 0 for residuals inside the tube."""
+        """Compute the split Z and the dual coefficients in the frames, which are exactly 0 inside the epsilon tube."""
         R = self.problem.rotate(s - self.problem.targets)
         T = self.problem.loss.prox(R, self.problem.costs / self.rho)
         return self.problem.targets + self.problem.rotate_back(T), self.rho * (T - R)
@@ -291,9 +292,9 @@ class _Iteration:
 
     def rebalance(self) -> bool:
         """Change the penalty rho if the residuals are unbalanced, and return whether it changed."""
-        # The iteration is fastest if the relative dual residual is about 20 times the relative primal residual. The
-        # dual residual is rho |Z' - Z| / |A| for a plain step to Z', and the primal residual is |F - Z| / max(|F|, |Y|)
-        # with F and Y centered. The ratio was measured for narrow to broad kernels and C from 0.1 to 100.
+        # In experiments with narrow to broad kernels and C from 0.1 to 100, convergence was fastest when the relative
+        # dual residual was about 20 times the relative primal residual. The dual residual is rho |Z' - Z| / |A| for a
+        # plain step to Z', and the primal residual is |F - Z| / max(|F|, |Y|) with centered F and Y.
         following, _ = self._split(self.s + self.g)
         primal, dual = float(np.linalg.norm(self.F - self.Z)), float(np.linalg.norm(following - self.Z))
         size = float(np.linalg.norm(self.A))
@@ -304,7 +305,7 @@ class _Iteration:
         rho = self._quantised(self.rho * float(np.clip((ratio / _BALANCE) ** 0.75, _STEP**-3, _STEP**3)))
         if abs(np.log(rho / self.rho)) < 0.9 * np.log(_STEP):  # A smaller change is not worth a factorization.
             return False
-        # Because s is Z - dual / rho, rescale the difference from Z to keep the dual coefficients.
+        # The iterate is s = Z - A / rho, so rescaling s - Z keeps the dual coefficients A.
         self.s = self.Z + (self.s - self.Z) * (self.rho / rho)
         self.rho = rho
         self._step = _QuadraticStep(self.problem, self.factors, rho)
@@ -315,7 +316,8 @@ class _Iteration:
         """Compute the relative primal and dual residuals of the current iterate."""
         size = float(np.linalg.norm(self.F - self.Z))
         spread = float(np.linalg.norm(self.F - self.F.mean(axis=0)))
-        # If the bias alone fits all outputs, both denominators are 0, and the relative residuals never become small.
+        # If the bias alone fits the targets, A and the centered F are 0. Lower bounds on their norms keep the relative
+        # residuals meaningful.
         least = 1e-6 * float(np.linalg.norm(self.problem.targets))
         dual = max(float(np.linalg.norm(self.A)), self.rho * least)
         return _ratio(size, max(spread, least)), _ratio(self.rho * size, dual)
@@ -345,9 +347,9 @@ def admm(
     max_iter: int = 5000,
 ) -> AdmmFit:
     """Solve a support vector regression until its relative duality gap is at most `tol`."""
-    # Inside the context `checkpoints`, an interrupted run resumes, and a finished run is not repeated.
+    # Within a `checkpoints` context, an interrupted run resumes, and the result of a finished run is loaded.
     #
-    # Liu, Lin, Yu 2009 [LLT 3-5]; the module docstring lists the sources of the solver.
+    # The problem is defined in Liu, Lin, Yu 2009 [LLT 3-5]. The module docstring lists the sources of the solver.
     if max_iter < 1:
         raise UserError(f"max_iter = {max_iter}, expected at least 1")
     factors = Factors(problem.kernel) if factors is None else factors
@@ -355,7 +357,7 @@ def admm(
     found = kept.load()
     if found is not None and found[1]["finished"]:
         return AdmmFit.from_arrays(found[0])
-    with checkpoints(None):  # Do not checkpoint kernel solves, which are part of a single iteration.
+    with checkpoints(None):  # A kernel solve is part of one iteration, so it has no separate checkpoint.
         fit = _iterate(problem, factors, start, tol, max_iter, kept, found)
     kept.finish(fit.to_arrays(), {"finished": True})
     return fit
@@ -390,14 +392,14 @@ def _iterate(
             advance(1)
             if iteration % _CHECK == 0 or iteration == max_iter:
                 fit = _fit(run, iteration, factors.made - made, tol)
-                # The gap is not monotone. The objective and the bound of the best iterate remain valid.
+                # The duality gap may increase between certificates, so keep the solution with the smallest gap.
                 if best is None or fit.certificate.gap <= best.certificate.gap:
                     best = fit
                 if fit.converged:
                     return fit
             if iteration not in _REBALANCE or not run.rebalance():
                 run.move()
-    assert best is not None  # The certificate of the last iteration is always computed.
+    assert best is not None  # The last iteration always computes a certificate.
     return best
 
 
@@ -416,7 +418,7 @@ def _threads(kernel: Operator) -> int | None:
 def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> AdmmFit:
     multiplier = run.problem.rotate_back(run.rotated)
     proof, residuals = certificate(run.problem, run.A, run.bias, multiplier), run.residuals()
-    # Near its optimum, the objective changes quadratically, so a gap of `tol` allows distances of sqrt(tol).
+    # Near the optimum, the objective is quadratic in the distance, so a gap of `tol` allows residuals of sqrt(tol).
     converged = bool(proof.gap <= tol and max(residuals) <= np.sqrt(tol))
     state = State(run.Z, multiplier, run.rho)
     support = np.flatnonzero(run.rotated.any(axis=1))
@@ -424,7 +426,7 @@ def _fit(run: _Iteration, iterations: int, factorizations: int, tol: float) -> A
 
 
 POWERS = {"l1": 1.0, "l4/3": 4 / 3, "l3/2": 3 / 2}
-"""Exponents p < 2 of losses |r|^p with a proximal map in closed form. For p = 2, rotations would have no effect."""
+"""Exponents p < 2 of losses |r|^p whose proximal map has a closed form. For p = 2, frames would have no effect."""
 Cost = float | np.ndarray
 """Positive weight of the loss, for all entries or for each sample, of shape (n, 1)."""
 LossName = Literal["epsilon-insensitive", "l1", "l4/3", "l3/2"]
@@ -474,11 +476,11 @@ class Power:
         size, slope = np.abs(R), self.power * weight
         if self.power == 1.0:
             shrunk = np.maximum(size - weight, 0.0)
-        elif self.power == 3 / 2:  # With t = u^2, u solves u^2 + slope u = |r|.
-            # Write the positive root as a quotient, because the difference of its terms cancels for large slopes.
+        elif self.power == 3 / 2:  # Substitute t = u^2, where u solves u^2 + slope u = |r|.
+            # For large slopes, the quadratic formula subtracts nearly equal numbers, so write the root as a quotient.
             shrunk = (2 * size / (slope + np.sqrt(slope * slope + 4 * size))) ** 2
-        else:  # With t = u^3, u solves u^3 + slope u = |r|.
-            # Compute the only real root by hyperbolic functions, because Cardano's two cube roots cancel for small |r|.
+        else:  # Substitute t = u^3, where u solves u^3 + slope u = |r|.
+            # For small |r|, the two cube roots in Cardano's formula nearly cancel, so use hyperbolic functions.
             scale = np.sqrt(slope / 3)
             shrunk = (2 * scale * np.sinh(np.arcsinh(size / (2 * scale**3)) / 3)) ** 3
         return np.copysign(shrunk, R)
@@ -542,7 +544,7 @@ class Problem:
 
     @property
     def scales(self) -> np.ndarray:
-        """Eigenvalues of the coupling S, with 0 instead of tiny values."""
+        """Eigenvalues of the coupling S, with tiny values replaced with 0."""
         return self._metric[0]
 
     def to_latent(self, M: np.ndarray) -> np.ndarray:
@@ -560,7 +562,7 @@ class Certificate:
 
     objective: float
     dual_objective: float
-    unit: float  # sum of C_i |y_ij|; objectives below 1e-9 of this sum are floating-point error
+    unit: float  # scale of the objective, sum of C_i |y_ij|; objectives below 1e-9 of this sum are rounding errors
 
     @property
     def gap(self) -> float:
@@ -585,8 +587,8 @@ def dual_objective(problem: Problem, A: np.ndarray, KA: np.ndarray) -> float:
 
 def dual_feasible(problem: Problem, A: np.ndarray) -> np.ndarray:
     """Compute a dual feasible point near A, with 1'A = 0 and, for a bounded loss, |u_ij' a_i| <= C_i."""
-    # The smallest change of the coefficients within the bounds sets the sums to 0. It keeps coefficients of 0 or C_i.
-    # The remainder is subtracted from all coefficients, and a common factor moves the result within the bounds.
+    # The smallest change of the coefficients that are neither 0 nor at a bound makes the column sums nearly 0. The
+    # remaining column means are subtracted from all coefficients, and a common factor restores the bounds.
     if not problem.loss.bounded:
         return A - A.mean(axis=0)
     C = problem.costs
@@ -611,7 +613,7 @@ def _smallest_change(problem: Problem, free: np.ndarray, sums: np.ndarray) -> np
 
 
 def certificate(problem: Problem, A: np.ndarray, bias: np.ndarray, multiplier: np.ndarray | None = None) -> Certificate:
-    """Compute both objectives, at (A, bias) and at a dual feasible point near `multiplier` or A, by one product."""
+    """Compute both objectives by one product, at (A, bias) and at a dual feasible point near `multiplier` or A."""
     feasible = dual_feasible(problem, A if multiplier is None else multiplier)
     L = A.shape[1]
     products = problem.kernel.product(np.hstack([A, feasible]))

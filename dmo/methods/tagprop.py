@@ -30,7 +30,7 @@ from dmo.methods.jec import DistanceAnnotator
 from dmo.methods.options import Decoder
 from dmo.parameters import parametrized
 
-_EPSILON = 1e-4  # Smallest probability of a label, so that its logarithm is finite if no neighbor has the label.
+_EPSILON = 1e-4  # smallest probability of a label, which keeps logarithms finite if no neighbor has the label
 _STEPS = 100
 NEIGHBORS = 200
 """Number of neighbors of each sample from which view weights are learned."""
@@ -79,7 +79,7 @@ class Neighborhoods:
         return np.bincount(place, shares.ravel()[pair], n * L).reshape(n, L)
 
     def gradient(self, shares: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Compute the gradient of the loss for the weights from `slope`, the gradient for the predictions."""
+        """Compute the gradient of the loss with respect to the weights; `slope` is the gradient for the predictions."""
         n, k = shares.shape
         pair, place = self._entries
         of_share = np.bincount(pair, slope.ravel()[place], n * k).reshape(n, k)
@@ -107,7 +107,7 @@ class TagPropFit:
 
 def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> TagPropFit:
     """Find view or rank weights by maximum likelihood, and with `sigma` also a logistic function per label."""
-    # Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
+    # Source: Guillaumin, Mensink, Verbeek, Schmid 2009, eqs. 1-7.
     Y = np.asarray(Y, np.float64)
     start, L = around.start, Y.shape[1]
     V, limits = len(start), [(None if around.by_rank else 0, None)] * len(start)
@@ -125,8 +125,8 @@ def fit_tagprop(around: Neighborhoods, Y: np.ndarray, sigma: bool = False) -> Ta
         found = _minimize(plain, start, limits)
         return TagPropFit(found.x, None, None, float(found.fun))
 
-    # The averaged labels x have the label frequency as mean. Initial slopes of 1 / frequency let rare labels contribute
-    # from the first step.
+    # The mean of the averaged labels x is the label frequency. With initial slopes of 1 / frequency, rare labels
+    # contribute from the first step.
     frequency = np.clip(Y.mean(axis=0), 1 / len(Y), 0.5)
 
     def modulated(packed: np.ndarray) -> tuple[float, np.ndarray]:
@@ -217,7 +217,7 @@ class TagProp(DistanceAnnotator):
     def _learn_neighbors(self, views: Mapping[str, Rows]) -> np.ndarray:
         around = self._around(views, same=True)
         self.fit_ = fit_tagprop(around, self.labels_, self.sigma)
-        # The predictions are leave-one-out predictions, because no sample is its own neighbor.
+        # No sample is its own neighbor, so these predictions are leave-one-out predictions.
         return self._predictions(around)
 
     @property

@@ -37,9 +37,9 @@ FACTORED = 20000
 def solve_direct(problem: TraceProblem, k: int) -> TracePairs:
     """Find the k largest solutions of A z = lambda B z with Z'BZ = I, for a positive diagonal matrix B."""
     # Problems of up to `DENSE` samples use dense matrices, and larger problems use Lanczos. If the eigenvalues of a
-    # sparse negative semidefinite form are too clustered for Lanczos, shift-and-invert is used for up to `FACTORED`
-    # samples. More samples use LOBPCG with an incomplete factorization. A ConvergenceWarning reports solutions of a
-    # sparse form that have not converged.
+    # sparse negative semidefinite form are too clustered for Lanczos, up to `FACTORED` samples use shift-and-invert,
+    # and more samples use LOBPCG with an incomplete factorization. A ConvergenceWarning reports solutions of a sparse
+    # form that have not converged.
     A, constant = problem.A, problem.constant
     weights = None if problem.B is None else problem.B.diagonal
     check_rank(A.n - constant, k)
@@ -67,7 +67,7 @@ def _pairs(A: QuadraticForm, count: int, weights: np.ndarray | None, semidefinit
 
 
 def _without_constant(found: TracePairs, weights: np.ndarray) -> TracePairs:
-    """Rotate vectors whose span contains the constant vector so that one of them is constant, and drop this vector."""
+    """Rotate vectors whose span contains the constant vector, so that one vector becomes constant, and drop it."""
     inner = found.vectors.T @ weights
     Q = scipy.linalg.null_space(inner[None, :] / np.linalg.norm(inner))
     values, turn = np.linalg.eigh(Q.T @ (found.values[:, None] * Q))
@@ -131,7 +131,7 @@ def _preconditioned(L: csr_array, count: int, typical: float, rng: np.random.Gen
     inverse = scipy.sparse.linalg.LinearOperator((n, n), matvec=factor.solve, matmat=factor.solve, dtype=np.float64)
     guess = np.column_stack([1 / half, rng.standard_normal((n, count + 4))])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # The caller warns if residuals are large.
+        warnings.simplefilter("ignore", UserWarning)  # `_sparse` warns if residuals are large.
         return scipy.sparse.linalg.lobpcg(L, guess, None, inverse, tol=1e-7 * typical, largest=False, maxiter=500)
 
 
@@ -200,7 +200,7 @@ def solve_projected(
 
 
 def _factor_rank(form: QuadraticForm, A: np.ndarray, X: Any) -> int:
-    """Compute the rank of A = X'T core T'X, relative to the size of the summed terms, which may cancel each other."""
+    """Compute the rank of A = X'T core T'X, with a threshold from the sizes of X'T and core instead of A."""
     inner = np.asarray(X.T @ form.factor)
     core = 1.0 if form.core is None else float(np.linalg.norm(form.core, 2))
     values = np.abs(scipy.linalg.eigvalsh(A, check_finite=False))
@@ -215,7 +215,7 @@ def _positive(found: TracePairs) -> TracePairs:
 
 
 def directions(spectrum: np.ndarray, variance: float) -> int:
-    """Count how many of the descending variances `spectrum` are needed for a fraction `variance` of their sum."""
+    """Count the leading values of `spectrum` whose sum is at least the fraction `variance` of the total."""
     return min(len(spectrum), 1 + int(np.searchsorted(np.cumsum(spectrum), variance * spectrum.sum() * (1 - 1e-12))))
 
 
@@ -238,7 +238,7 @@ def _principal(
 
 
 def _row_space(X: Any, mean: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """Factor the rows X, minus `mean`, into F V' by the n x n Gram matrix; V has orthonormal columns."""
+    """Factorize the rows X, minus `mean`, as F V' by the n x n Gram matrix; V has orthonormal columns."""
     G = dense(X @ X.T)
     if mean is not None:
         G = G - G.mean(axis=0) - G.mean(axis=1)[:, None] + G.mean()
@@ -266,7 +266,8 @@ DIRECT_ROWS = 8192
 
 def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.ndarray | None = None) -> EmbeddingFit:
     """Solve a problem from the moments of rows F (n x r), labels T (n x q) and, for a diagonal form, weighted rows."""
-    # The moments were collected with the sample weights `weights`. Too few directions raise UserError.
+    # The moments were collected with the sample weights `weights`. If the problem has fewer than k directions, the
+    # function raises UserError.
     slices, form = moments.slices(), problem.A
     gram = moments.centered().gram if problem.center else moments.gram
     G = gram[slices[ROWS], slices[ROWS]]
@@ -285,13 +286,13 @@ def fit_moments(problem: TraceProblem, moments: Moments, k: int, weights: np.nda
         A = A + _weighted(total, moments, problem.center)
     B = None if problem.B is None else problem.B.identity * G + problem.ridge * np.eye(len(G))
     found = solve_trace(A, B, k)
-    if form.diagonal is None:  # A is semidefinite, so eigenvalues below the cutoff are floating-point error.
+    if form.diagonal is None:  # The form A is semidefinite, so eigenvalues below the cutoff are floating-point error.
         check_rank(int((found.values > CUTOFF * found.values[0]).sum()), k)
     return EmbeddingFit(found.values, _scale(problem, found.values, found.vectors))
 
 
 def _weighted(total: float, moments: Moments, center: bool) -> np.ndarray:
-    """Compute X'diag(d)X of the rows X, centered if `center` is True, for a diagonal d with the sum `total`."""
+    """Compute X'diag(d)X for rows X, centered if `center` is True, and a diagonal d with the sum `total`."""
     slices = moments.slices()
     whole = moments.gram[slices[ROWS], slices[WEIGHTED]]
     if not center:
@@ -328,10 +329,10 @@ def fit_operator(
     max_steps: int = 200,
     random_state: int | None = 0,
 ) -> EmbeddingFit:
-    """Solve a problem by products with the n x n kernel matrix K and by solves; the caller centers K if needed."""
-    # If the form is T T', a single product or solve with T leads to a q x q eigenproblem. Other forms need block Krylov
-    # iteration. With a ridge of 0, the kernel must have full rank, except for the mean if it is centered. Otherwise, or
-    # if the problem has fewer than k directions, the function raises UserError.
+    """Solve a problem by products and linear systems with the n x n kernel matrix K; the caller centers K if needed."""
+    # For a form T T', one product or solve with T leads to a q x q eigenproblem. Other forms need block Krylov
+    # iteration. With a ridge of 0, the kernel matrix must have full rank, except for the constant direction of a
+    # centered matrix. Otherwise, or if the problem has fewer than k directions, the function raises UserError.
     search = Search(K, k, tol, max_steps, random_state)
     if problem.direct or problem.B is not None:
         problem = replace(problem, A=problem.A.absorbed())
@@ -351,7 +352,7 @@ def fit_operator(
 
 
 def applied(form: QuadraticForm, product: LinearMap) -> LinearMap:
-    """Return the map B -> S B of a form S; `product` computes K B, in float64 for generalized eigenproblems."""
+    """Return the map B -> S B for a form S; `product` computes K B, in float64 for generalized eigenproblems."""
     return lambda B: form.apply(B, product)
 
 
@@ -366,14 +367,14 @@ class Search:
     random_state: int | None
 
     def start(self, factor: np.ndarray | None) -> np.ndarray:
-        """Return start directions: the labels, and random directions smoothed by K, which are centered if K is."""
+        """Return start vectors: the label factor, and products of K with random vectors."""
         n = self.K.n
         known = np.zeros((n, 0)) if factor is None else orthonormalize(factor)[:, : 2 * self.k]
         noise = np.random.default_rng(self.random_state).standard_normal((n, min(n, self.k + 10)))
         return np.hstack([known, self.K @ noise])
 
     def eigen(self, apply: LinearMap, form: QuadraticForm, inner: LinearMap | None = None) -> Eigenpairs:
-        """Compute eigenpairs of a map that combines the kernel and a form, on the workers with tiles if possible."""
+        """Compute eigenpairs of a map that combines the kernel and a form, on workers with kernel tiles if possible."""
         if inner is None:
             check_rank(self.K.n, self.k)
         start = self.start(form.factor)
@@ -393,7 +394,7 @@ def _is_factored(form: QuadraticForm) -> bool:
 
 def _factored(problem: TraceProblem, K: Operator, k: int) -> EmbeddingFit:
     """Solve a problem with the form T T' as a q x q eigenproblem of T'K T or, with a constraint, of T'H T / w."""
-    # The constraint B = w I with ridge w c leads to the smoother H = K (K + c I)^-1.
+    # With the constraint B = w I and the ridge w c, the smoother is H = K (K + c I)^-1.
     T, weight = problem.A.factor, 1.0 if problem.B is None else problem.B.identity
     assert T is not None
     if problem.B is None:
@@ -414,7 +415,7 @@ def _covariance(problem: TraceProblem, search: Search) -> EmbeddingFit:
     weight = problem.B.identity
     ridge = problem.ridge / weight
     K, S = search.K, applied(problem.A, search.K.product)
-    solves = bool(ridge) or problem.A.factor is not None  # Otherwise K^-1 S = b I, so that no solve is needed.
+    solves = bool(ridge) or problem.A.factor is not None  # Otherwise, K^-1 S = b I needs no solve.
     invert = Inverse(K, ridge, search.k) if solves else None
     if invert is not None and ridge:
         pairs = search.eigen(lambda B: B - ridge * invert(B), problem.A, S)
@@ -458,10 +459,10 @@ def inverse(K: Operator, ridge: float, B: np.ndarray) -> np.ndarray:
 class Inverse:
     """Solver that computes (K + c I)^-1 B for several B; the number of columns of B determines the method."""
 
-    # Conjugate gradients are used for few columns of a large kernel, because one factorization costs as much as about n
-    # / (6 k) products with k columns. Kernels in tiles use conjugate gradients as well, because a Cholesky factor would
-    # need 8 n^2 bytes in the client process. If conjugate gradients do not converge, Cholesky is used. `FullRank`
-    # solves systems with c = 0.
+    # For few columns and a large kernel, conjugate gradients are used, because one factorization costs as much as about
+    # n / (6 k) products with k columns. Kernels in tiles also use conjugate gradients: a Cholesky factor would need 8
+    # n^2 bytes in the client process. If conjugate gradients do not converge, Cholesky is used. `FullRank` solves
+    # systems with c = 0.
 
     def __init__(self, K: Operator, ridge: float, columns: int):
         self.K, self.ridge = K, ridge
@@ -494,7 +495,8 @@ class FullRank:
         matrix = K.dense(np.float64)
         n, scale = len(matrix), float(np.trace(matrix)) / len(matrix)
         if K.null is not None:
-            # Centering removes the constant direction. Give it the mean eigenvalue, so that the matrix is invertible.
+            # Centering turns the eigenvalue of the constant direction into 0. The mean eigenvalue replaces the 0, so
+            # that the matrix is invertible.
             matrix += np.multiply.outer(K.null, scale / (K.null @ K.null) * K.null)
         norm = float(np.abs(matrix).sum(axis=0).max())
         factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)

@@ -37,7 +37,7 @@ def two_pass_scores(distances: np.ndarray, Y: np.ndarray, k: int, sharpness: flo
             near[:, members] = True
     exponent = np.where(near & np.isfinite(distances), -sharpness * distances, -np.inf)
     most = exponent.max(axis=1, keepdims=True)
-    # Give the nearest sample the weight 1, so that the weights do not all underflow to 0.
+    # The nearest sample has the weight 1, so that the weights do not all underflow to 0.
     weight = np.exp(exponent - np.where(np.isfinite(most), most, 0.0))
     total = weight.sum(axis=1, keepdims=True)
     return (weight @ Y.astype(weight.dtype)) / np.where(total > 0, total, 1.0)

@@ -48,7 +48,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     with_labels: np.ndarray = np.zeros(())
     parts = []
     for where, d in blocks:
-        # Subtract the mean distance of 1, because centering the larger values later would lose precision in float32.
+        # The distances have mean 1. In float32, subtracting 1 now is more precise than centering larger values later.
         a = 1.0 - np.asarray(d, np.float32)
         flat = a.reshape(len(a), -1)
         products = products + (flat @ flat.T).astype(np.float64)
@@ -59,7 +59,7 @@ def aligned_weights(blocks: Iterable[tuple[slice, np.ndarray]], Y: np.ndarray) -
     M = products - 2 / n * sums @ sums.T + np.outer(total, total) / n**2
     scale = np.sqrt(np.maximum(np.diagonal(M), np.finfo(float).tiny))
     M, a = M / np.outer(scale, scale), with_labels / scale
-    # Add a small ridge, because M is singular if two views are identical.
+    # If two views are identical, M is singular, so add a small ridge.
     root = scipy.linalg.cholesky(M + 1e-8 * np.eye(len(M)))
     found, _ = scipy.optimize.nnls(root, scipy.linalg.solve_triangular(root, a, trans="T"))
     weights = found / scale
@@ -71,13 +71,13 @@ PER_TARGET = "per-target"
 """Option of ridge regression that learns separate kernel weights for each label or target."""
 SEARCHED = 1500
 """Maximum number of samples, or of columns of moments, from which weights per target are learned."""
-# A search tries `_DRAWN` random candidates, and then `_MOVED` changed candidates per view, at most `_MOST` of them.
+# Number of random candidates, number of changed candidates per view, and maximum number of changed candidates.
 _DRAWN, _MOVED, _MOST = 20, 20, 160
-_CONCENTRATIONS = (0.1, 1.0)  # Concentrations of the Dirichlet distributions, used alternately to draw weights.
+_CONCENTRATIONS = (0.1, 1.0)  # concentrations of the two Dirichlet distributions from which candidate weights are drawn
 _RATIOS = 10.0 ** np.arange(-4.0, 4.5, 0.5)  # candidate ridges, relative to the mean diagonal entry of the kernel
-_ROUNDING = 1e-5  # floating-point error of moments relative to the column lengths
-# A changed candidate multiplies the best weights by powers of factors with log-normal noise. A small constant that is
-# added to the weights allows weights of 0 to grow.
+_ROUNDING = 1e-5  # relative floating-point error of squared norms that are computed from float32 moments
+# Exponent of the multiplicative update of the best weights, standard deviation of the log-normal noise on the update,
+# and constant that is added to the weights so that weights of 0 can grow.
 _POWER, _JITTER, _REVIVED = 2.0, 0.2, 0.01
 
 
@@ -100,11 +100,11 @@ class _TargetSearch:
         raise NotImplementedError
 
     def score(self, w: np.ndarray) -> None:
-        """Evaluate candidate weights, and store them for the targets whose error they reduce."""
+        """Evaluate candidate weights, and store them for all targets for which they reduce the error."""
         raise NotImplementedError
 
     def moved(self, target: int) -> np.ndarray:
-        """Propose weights close to the best weights of a target that increase its likelihood."""
+        """Propose weights that are close to the best weights of a target and increase its likelihood."""
         raise NotImplementedError
 
     def _keep(self, w: np.ndarray, ridges: np.ndarray, errors: np.ndarray) -> None:
@@ -155,9 +155,9 @@ class KernelSearch(_TargetSearch):
 class MomentSearch(_TargetSearch):
     """Search with moments of factor rows F_v by generalized cross-validation, without another pass over the rows."""
 
-    # With the diagonal matrix D^2 of the column weights, the nonzero eigenvalues of K = F D^2 F' are those of
-    # D F'F D = U s U'. With z = U'D F'y, a target y has the squared residual y'y - sum z^2 (1 + c / (s + c)) / (s + c).
-    # The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
+    # D contains the square roots of the column weights on its diagonal. The nonzero eigenvalues of K = F D^2 F' are the
+    # nonzero eigenvalues of D F'F D = U s U'. With z = U'D F'y, the squared residual of a target y is y'y - sum z^2 (1
+    # + c / (s + c)) / (s + c). The trace of P K_v follows from D F'P F D = I - c (D F'F D + c I)^-1.
 
     gram: np.ndarray  # product F'F of the scaled factor rows of all views
     products: np.ndarray  # product F'Y of factor rows and targets
@@ -201,8 +201,8 @@ class MomentSearch(_TargetSearch):
         c = max(float(values.sum() / self.n), np.finfo(float).tiny) * _RATIOS
         shifted = values + c[:, None]
         squares = (vectors.T @ (d * self.products[used])) ** 2
-        # Residuals below the floating-point error of float32 products are meaningless. Without this bound, they would
-        # win if there are few degrees of freedom.
+        # Residuals below the floating-point error of float32 products are meaningless. Without a lower bound, such
+        # residuals would select candidates with few degrees of freedom.
         residuals = self.squares - (1 + c[:, None] / shifted) / shifted @ squares
         residuals = np.maximum(residuals, _ROUNDING * self.squares)
         free = self.n - (values / shifted).sum(axis=1) - (1.0 if self.center else 0.0)
@@ -216,7 +216,7 @@ class MomentSearch(_TargetSearch):
         inverse = np.linalg.inv(self.gram * d[:, None] * d + c * np.eye(len(d)))
         h = d * (inverse @ (d * y))
         image = self.gram @ h
-        # The next variables are c tr P, w_v tr P K_v and c^2 a'a in the notation of the module docstring.
+        # In the notation of the module docstring, the next variables are c tr P, w_v tr P K_v and c^2 a'a.
         of_rows, of_views = self.n - len(d) + c * np.trace(inverse), 1 - c * inverse.diagonal()
         length = np.maximum(self.squares[target] - 2 * (y @ h) + h @ image, 0.0)
         grows = np.bincount(self.view, (y - image) ** 2, count) * of_rows / c

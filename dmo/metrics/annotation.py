@@ -232,7 +232,7 @@ class _Positives:
         self._below = np.concatenate([[0], np.cumsum(counts)]).astype(counts.dtype)
 
     def twice_below(self, negatives: np.ndarray, counts: np.ndarray | None) -> Any:
-        """Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once."""
+        """Return twice the number of pairs whose negative sample has the higher score, plus the number of ties."""
         if counts is None:
             negatives = np.sort(negatives)  # Binary search is faster for sorted values.
             if len(self.values) < len(negatives):  # Search for the fewer values in the longer array.
@@ -243,11 +243,11 @@ class _Positives:
 
 
 def _twice_below(ordered: np.ndarray, found: np.ndarray) -> int:
-    """Count twice the pairs in which a value of `ordered` is lower than a value of `found`, and ties once."""
+    """Return twice the number of pairs with a value of `ordered` below a value of `found`, plus the number of ties."""
     place = np.searchsorted(ordered, found)
     if not len(ordered):
         return 0
-    # A second search is needed only for tied values, which are few.
+    # Only tied values need a second search, and there are few of them.
     equal = ordered[np.minimum(place, len(ordered) - 1)] == found
     ties = np.searchsorted(ordered, found[equal], "right") - place[equal]
     return 2 * int(place.sum()) + int(ties.sum())
@@ -557,7 +557,7 @@ def _areas(Y: Rows, S: Rows, sample_weight: ArrayLike | None, micro: bool) -> AU
     both = (positives > 0) & (positives < total)
     if not both.any():
         raise UserError("auc_scores: no label has both positive and negative samples; pass samples of both classes")
-    # Count twice the pairs in which a negative sample has a higher score than a positive one, and ties once. Unlike
+    # Pairs in which a negative sample has a higher score than a positive one count twice, and ties count once. Unlike
     # sums of fractions, the integer counts do not depend on the order of the samples.
     lost, pooled_lost = np.zeros(n_labels, total.dtype), total.dtype.type(0)
     for group in _groups(np.flatnonzero(both), pairs):
@@ -767,7 +767,7 @@ def set_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> SetS
         hits, given = hits + added(both, weights, where), given + added(p, weights, where)
         positives, compared = positives + added(y, weights, where), compared + float(added(told, weights, where))
         found, chosen, true = both.sum(axis=1), p.sum(axis=1), y.sum(axis=1)
-        judged = told > 0  # Exclude samples without known labels.
+        judged = told > 0
         size += float(added(judged, weights, where))
         shares = ratio(2 * found, true + chosen, 0.0), ratio(found, chosen, 1.0), ratio(found, true, 1.0)
         by_sample += added(np.stack(shares, axis=1) * judged[:, None], weights, where)

@@ -38,7 +38,7 @@ def known_pairs(
 
 
 def count_labels(Y: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Count the positive samples of every label, and its samples without missing values."""
+    """Count, for every label, the positive samples and the samples with a known value."""
     n, L = Y.shape
     positives, known = np.zeros((2, L), np.int64)
     for where in row_blocks(n, block_rows(L)):
@@ -132,7 +132,7 @@ def added(figures: np.ndarray, weights: np.ndarray | None, where: slice) -> np.n
         return np.asarray(weights[where] @ figures)
     if figures.dtype != bool:
         return np.asarray(figures.sum(axis=0))
-    # Sum 255 rows at a time, because the sum of 255 ones fits in uint8, which is fast.
+    # Sums in uint8 are fast, and the sum of 255 ones fits in uint8, so sum 255 rows at a time.
     runs = [figures[run].sum(axis=0, dtype=np.uint8) for run in row_blocks(len(figures), 255)]
     return np.asarray(np.sum(runs, axis=0, dtype=np.int64))
 

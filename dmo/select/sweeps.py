@@ -61,7 +61,7 @@ __all__ = ["sweep"]
 
 def default_metric(labels: np.ndarray, multilabel: bool = True, real: bool = False) -> str:
     """Return the default metric for a type of y: "arrmse", "accuracy", "auc-macro" or "ranking"."""
-    if real:  # The mean R2 of small data is dominated by folds with nearly constant targets, where R2 can be -10.
+    if real:  # In a fold with nearly constant targets, R2 can be -10 and dominate the mean R2.
         return "arrmse"
     if not multilabel:
         return "accuracy"
@@ -76,7 +76,7 @@ def searched_labels(estimator: BaseEstimator, y: Outputs, n: int) -> tuple[Any, 
     asked = getattr(estimator, "targets", "auto")
     if asked != "labels" and (asked == "real" or are_real(y) or (is_regressor(estimator) and not _of_two_values(y))):
         Y, flat, _ = check_outputs(y, n, unknown=True)
-        RealOutputs.of(Y, flat)  # This raises an error if an output is unknown in all samples.
+        RealOutputs.of(Y, flat)  # `RealOutputs.of` raises an error if an output is unknown in all samples.
         return Y, True
     labels, known = check_partial_labels(estimator, y, n)
     if known is not None:
@@ -256,7 +256,7 @@ def compared(
                 shared = shared and (model._decoder_uses_left_out or not decodes)
                 # Shared fits do not support weights or missing samples.
                 shared = shared and not lacking and getattr(model, "class_weight", None) is None
-                # Fits by gradients have no moments that could be shared.
+                # Fits by conjugate gradients have no moments that could be shared.
                 engines = per_view("approximation", getattr(model, "approximation", None), list(raw)).values()
                 shared = shared and not any(by_gradients(engine) for engine in engines)
                 exact = shared and is_exact(decided(model))
@@ -291,7 +291,7 @@ def compared(
     place = {key: i for i, key in enumerate(grid)}
     table = [dict(sorted(row.items(), key=lambda item: place.get(item[0], len(place)))) for row in table]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    if not table:  # No candidate reached the floor.
+    if not table:  # No candidate reached the minimum score.
         return SweepResult(table, name, {}, -np.inf, estimator), real
     best = max(table, key=lambda row: row["mean"])
     params = {key: best[key] for key in grid}
@@ -401,11 +401,11 @@ def _description(
         return None
     try:
         known = encode(estimator), [(key, encode(list(values))) for key, values in grid.items()], metric
-    except ValueError:  # An argument is not a number, a string or an object of dmo.
+    except ValueError:  # Only numbers, strings and objects from dmo can be encoded.
         return None
 
     def describe() -> str:
-        # Include the engine, because its automatic choice depends on the free memory.
+        # The automatic choice of the engine depends on the free memory, so the digest includes the chosen engine.
         engine = encode(choose_engine("auto", len(task.labels), len(sources)))
         rows = {name: fingerprint(source) for name, source in sources.items()}
         return digest(known, engine, rows, fingerprint(task.labels), task.fold)
@@ -421,7 +421,8 @@ class _Scores:
     def __init__(self, describe: Callable[[], str] | None, outer: int, inner: int, folds: int):
         self.inner, self.outer = inner, 0
         self.values, self.known = np.zeros((outer, inner, folds)), np.zeros((outer, inner, folds), bool)
-        # `left_out` marks scores that the race skips, and `lost` marks dropped candidates. `heat` counts folds.
+        # `left_out` marks scores that the race skips, `lost` marks dropped candidates, and `heat` is the number of
+        # folds that are scored in the current heat of the race.
         self.left_out, self.lost, self.heat = np.zeros_like(self.known), np.zeros((outer, inner), bool), 0
         self._kept = Checkpoint("sweep", describe)
         self._advance: Callable[[int], None] = lambda steps: None
@@ -547,12 +548,13 @@ def _fits(
     """Yield the fold, the candidate index and the held-out scores of fits, for at least the `wanted` candidates."""
 
     def in_turn(some: np.ndarray) -> list[int]:
-        """Order candidates so that consecutive candidates share factorizations, with increasing other parameters."""
+        """Order candidates so that those that share factorizations are adjacent, by increasing other parameters."""
         kinds = [tuple(str(algebra[i].get(key)) for key in model._factored_by) for i in some]
         numbers = [tuple(algebra[i].get(key, 0.0) for key in model._solved_by) for i in some]
         return [int(i) for *_, i in sorted(zip(kinds, numbers, some, strict=True))]
 
-    # Exact kernels fit the wanted candidates of each fold. Low-rank kernels fit candidates that any fold wants.
+    # With exact kernels, each fold fits only its wanted candidates. With low-rank kernels, every fold fits all
+    # candidates that are wanted in any fold.
     exact = is_exact(decided(model))
     groups = [[number] for number in np.flatnonzero(wanted.any(axis=1)).tolist()]
     if not exact:

@@ -78,7 +78,7 @@ _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _SIZES = (600, 1500, 5000)  # maximum number of samples in the first round, the second round and later rounds
 _ROUGH = 1e-3  # relative duality gap at which support vector regressions stop in a comparison
 _STEP = {"ridge": 3.0, "bandwidth": 1.6, "gamma": 1.6}
-_NEAR, _FAR = 0.5, 2.0  # Drop candidates this number of standard deviations over folds below the best score.
+_NEAR, _FAR = 0.5, 2.0  # numbers of standard deviations over folds below the best score at which candidates are dropped
 _STEPS, _FACTOR = 4, 3.0  # maximum number of values that extend a grid, and the factor between them
 
 
@@ -169,7 +169,7 @@ def search(
                 if getattr(estimator, "_decoder_uses_left_out", False) and len(grid.get("ridge", ())) > 1:
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
-        return problem.finished(found)  # This fit is inside the context, because it reuses distances of the last round.
+        return problem.finished(found)  # Inside the context, the final fit reuses distances from the last round.
 
 
 @dataclass
@@ -188,7 +188,7 @@ class _Problem:
     rule: str | None = None  # decoder with the name of the metric; None: no such decoder, or the estimator has its own
     chosen: np.ndarray | None = None  # indices of the samples in use; None: all samples
     table: list[dict[str, Any]] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)  # all candidates that were scored on any number of samples
+    tried: set[str] = field(default_factory=set)  # candidates that were scored on any number of samples
 
     @classmethod
     def of(
@@ -234,7 +234,7 @@ class _Problem:
         return {name: values for name, values in grid.items() if name in own}
 
     def held(self, grid: Grid) -> Grid:
-        """Limit default values of `n_components` to the maximum of a training fold, and drop unused ridges."""
+        """Limit default values of `n_components` to the maximum for a training fold, and drop unused ridges."""
         defaults, held = _grid_of_class(type(self.estimator)), dict(grid)
         methods = [METHODS[name].parameters for name in grid.get("method", ()) if name in METHODS]
         if held.get("ridge") == defaults.get("ridge") and not all("ridge" in known for known in methods):
@@ -267,7 +267,7 @@ class _Problem:
     def sweep(self, grids: Sequence[Grid], race: float | None = None) -> dict[str, Any]:
         """Score the candidates of some grids, and return the best row of the table.
 
-        `race` drops candidates this number of standard deviations below the best, or all but the leading ones if inf.
+        Candidates more than `race` standard deviations below the best are dropped; inf keeps the leading ones.
         """
         X, Y = self.X, self.Y
         if self.chosen is not None:
@@ -329,7 +329,7 @@ class _Problem:
         return best
 
     def _beyond(self, best: Mapping[str, Any], name: str) -> float | None:
-        """Return a value beyond the candidates of a parameter, or None if the best candidate is not at their edge."""
+        """Return a value beyond the tried values of a parameter, or None if the best value is not at the edge."""
         at: Any = best.get(name)
         rest = {key: value for key, value in setting_of(best).items() if key not in (name, *_OPEN)}
         tried = {row[name] for row in self.table if _agrees(row, rest) and _is_number(row.get(name))}
@@ -346,7 +346,7 @@ class _Problem:
         setting = {key: values[0] for key, values in grid.items() if len(values) == 1} | free
         if not setting or any(setting_of(row) == setting for row in self.table):
             return best
-        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # "pca" does not predict outputs.
+        if not getattr(with_setting(self.estimator, setting), "_decodes", True):  # Method "pca" predicts no outputs.
             return best
         found = self.sweep([{key: [value] for key, value in setting.items()}])
         if found is not best:
@@ -389,7 +389,7 @@ class _Problem:
 
 
 _OPEN = ("ridge", "bandwidth", "C", "balance")
-"""Parameters whose grids are extended. They are positive numbers without an upper bound, on a logarithmic scale."""
+"""Parameters whose grids are extended: positive numbers without an upper bound, on a logarithmic scale."""
 
 
 def setting_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def _default_grid(estimator: BaseEstimator) -> Grid:
 def _kernel_search(problem: _Problem) -> dict[str, Any]:
     """Search in rounds for kernel, bandwidth, scaling, ridge and decoder, and return the best row."""
     by_target = getattr(problem.estimator, "weights", None) == PER_TARGET
-    if by_target:  # Search without view weights first, because weights per target are tried at the end.
+    if by_target:  # Weights per target are tried at the end, so search without view weights first.
         problem.estimator = clone(problem.estimator).set_params(weights=None, combine="kernels")
     estimator, first = problem.estimator, problem.on(_SIZES[0])
     first.sweep(_first_round(problem), race=np.inf)
@@ -461,7 +461,7 @@ def _kernel_search(problem: _Problem) -> dict[str, Any]:
         others = [] if "decoder" in chosen else [chosen | problem.known({"intercept": [False]}), decoded]
         last.sweep([*others, decoded | {"center": [False]}], _NEAR)
         last.climbed(last.best(), ("ridge",))  # Scores and probabilities have different best ridges.
-    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # Add the original parameters to the candidates.
+    found = last.sweep([{"ridge": [estimator.ridge]}], _FAR)  # The original parameters are also candidates.
     if by_target:
         last.sweep([_fixed(found) | {"weights": [PER_TARGET]}])
         found = next((row for row in last.table if "weights" in row), found)
@@ -554,7 +554,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
     asked: dict[str, Sequence[Any]] = {} if problem.real else {"intercept": [True]}
     more = problem.known(asked | {"n_components": [1.0], "balance": [0.01]})
     if problem.rule is not None and problem.leaves_out:
-        # A kernel whose plain predictions score low may be the best kernel with this decoder.
+        # With this decoder, the best kernel may be one whose plain predictions have a low score.
         more = {**more, **problem.decoders}
     given = is_pairwise(estimator.kernel)
     own_scale = estimator._prepare.scale
@@ -586,7 +586,7 @@ def _first_round(problem: _Problem) -> list[Grid]:
 
 
 def _mean_square(problem: _Problem, scale: Any) -> float:
-    """Compute the mean squared norm of centered rows over all views, which is the unit of ridges of linear kernels."""
+    """Compute the mean squared norm of centered rows over all views, which is the unit for ridges of linear kernels."""
     probe = clone(problem.estimator).set_params(kernel="linear", prepare__scale=scale)
     n = len(problem.labels)
     some = np.arange(n) if n <= 1000 else np.sort(np.random.default_rng(0).choice(n, 1000, replace=False))
