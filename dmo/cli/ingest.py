@@ -25,6 +25,7 @@ from dmo.cli.commands import (
     Missing,
     Overwrite,
     RowNames,
+    Scheduler,
     Separator,
     TestShare,
     Text,
@@ -33,6 +34,7 @@ from dmo.cli.commands import (
 )
 from dmo.cli.info import show_schema, written
 from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.cluster import connect
 from dmo.datasets import CARDS, ingest, ingest_files, read_description
 from dmo.demo.digits import digits_samples
 from dmo.errors import UserError, amount
@@ -131,6 +133,7 @@ def _files(
             "and how they are read.",
         ),
     ] = None,
+    scheduler: Scheduler = None,
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -153,7 +156,7 @@ def _files(
                 **{"row_names": row_names, "drop_columns": drop_columns},
             }
         )
-    _run(partial(ingest_files, **arguments), store, block, overwrite)
+    _run(partial(ingest_files, **arguments), store, block, overwrite, scheduler)
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:
@@ -196,10 +199,17 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
     return dict(_pair("--labels", entry) for entry in entries)
 
 
-def _run(make: Callable[..., stores.FeatureStore], path: str, block: int | None, overwrite: bool) -> None:
+def _run(
+    make: Callable[..., stores.FeatureStore],
+    path: str,
+    block: int | None,
+    overwrite: bool,
+    scheduler: str | None = "in-process",
+) -> None:
     with session() as run:
         begin(run, path, overwrite)
-        store = make(store=path, block=block, overwrite=overwrite)
+        with connect(scheduler):
+            store = make(store=path, block=block, overwrite=overwrite)
     _report(run, store, path)
 
 
