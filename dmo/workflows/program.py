@@ -272,8 +272,38 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
         _options.reset(token)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--scheduler` and the options of `RunOptions` to the argument parser of a pipeline."""
+def names(text: str) -> list[str]:
+    """Split comma-separated names."""
+    return [name for name in text.split(",") if name]
+
+
+COMMON: dict[str, tuple[Callable[[str], Any], str]] = {
+    "data": (str, "Folder of the data sets."),
+    "work": (str, "Folder or URL for stores and results, which later runs reuse."),
+    "sets": (names, "Data sets, comma-separated."),
+    "views": (names, "Views, comma-separated."),
+    "methods": (names, "Methods, comma-separated."),
+    "seeds": (int, "Number of trials."),
+    "seed": (int, "Seed of the random generator."),
+    "json": (Path, "JSON file for the results."),
+}
+"""Type and help text of the options that several pipelines and benchmarks have."""
+
+
+def option_parser(about: str | None, *, run: bool = False, **common: Any) -> argparse.ArgumentParser:
+    """Create the argument parser of a pipeline with options of `COMMON`, and with run options if `run` is true.
+
+    The values of `common` are the defaults of the options; the default `...` makes an option required.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in common.items():
+        kind, text = COMMON[name]
+        default = ",".join(default) if isinstance(default, list) else default
+        shown = text if default in (None, ...) else f"{text} Default: {default}."
+        given: dict[str, Any] = {"required": True} if default is ... else {"default": default}
+        parser.add_argument(f"--{name}", type=kind, metavar=name.upper(), help=shown, **given)
+    if not run:
+        return parser
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
     for name in FLAGS[1:]:  # Pipelines write files and have no option --json.
@@ -283,6 +313,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
             continue
         kind = int if name in ("workers", "worker_threads") else str
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
+    return parser
 
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
