@@ -218,9 +218,9 @@ HELP = {
 FLAGS = ("json", "quiet", "verbose")
 """Run options that are flags without a value."""
 SCHEDULER = (
-    "Where to run, such as local, slurm or tcp://HOST:PORT. Values: in-process, local, tcp://HOST:PORT, "
-    "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. Default: "
-    "DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process."
+    "Where to run, such as local, slurm or tcp://HOST:PORT. Values: auto, in-process, local, tcp://HOST:PORT, "
+    "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. The value auto uses "
+    "a cluster only for many samples. Default: DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process."
 )
 
 
@@ -414,9 +414,9 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # Always print warnings, the address of the dashboard, and the choice of engine. Print other records only if
-            # details are requested.
-            told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
+            # Always print warnings, the address of the dashboard, and the choices of cluster and engine. Print other
+            # records only if details are requested.
+            told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "scheduler: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)
 
