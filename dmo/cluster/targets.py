@@ -277,8 +277,14 @@ def _local(backend: Backend, security: Any) -> Any:
     from distributed import LocalCluster
 
     secure = {} if security is None else {"security": security, "protocol": "tls://"}
+    # Workers check their memory as often as usual. The longer interval of `_IDLE` is for their nannies in this process.
+    usual = {"distributed": {"worker": {"memory": {"monitor-interval": "100ms"}}}}
     return LocalCluster(
-        **local_sizes(backend), **secure, host=setting("local.host"), dashboard_address=setting("local.dashboard")
+        **local_sizes(backend),
+        **secure,
+        host=setting("local.host"),
+        dashboard_address=setting("local.dashboard"),
+        config=dask.config.merge(dask.config.config, usual),
     )
 
 
