@@ -238,7 +238,8 @@ def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Pa
 def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> None:
     """Install a fake batch queue that starts every job immediately. The job number is the process group of the job."""
     counted = f"echo asked >>{folder}/asked; {before}"
-    start = f'{counted}cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
+    job = f"setsid bash {folder}/job.sh"
+    start = f'{counted}cp "$1" {folder}/job.sh; shift; {job} "$@" >>{folder}/job.log 2>&1 & echo $!'
     for name, line in {"sbatch": start, "scancel": 'kill -- "-$1"'}.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -296,6 +297,28 @@ def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
         connect("slurm", timeout=0.5),
     ):
         pass
+
+
+def test_own_job_script_replaces_dask_jobqueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_queue(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(sys.executable).parent}")
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
+    file = tmp_path / "scheduler.json"
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler:
+        file.write_text(json.dumps({"address": scheduler.scheduler_address}), encoding="utf-8")
+        submit = ["sbatch", str(CLUSTER / "slurm" / "worker.sh"), str(file)]
+        job = subprocess.run(submit, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        try:
+            with connect(str(file), timeout=120) as place:
+                assert set(place.client.run(os.getpgid, 0).values()) == {int(job)}
+        finally:
+            subprocess.run(["scancel", job], timeout=60, check=True)
+
+
+def test_only_targets_imports_dask_jobqueue() -> None:
+    package = Path(targets.__file__).parents[1]
+    users = [path.name for path in package.rglob("*.py") if "dask_jobqueue" in path.read_text(encoding="utf-8")]
+    assert users == ["targets.py"]
 
 
 @pytest.mark.parametrize(
