@@ -19,72 +19,11 @@ from dmo.kernels.base import Kernel
 from dmo.kernels.composite import from_dict, parse
 from dmo.kernels.functions import Linear
 from dmo.kernels.pairs import RandomState
-from dmo.parameters import ParameterObject
 
 if TYPE_CHECKING:
     import dask.array as da
 
 Combine = Literal["sum", "product"]
-
-
-@dataclass(eq=False, repr=False)
-class ProductKernel(ParameterObject):
-    r"""Kernel exp(-gamma sum_v w_v d_v), where d_v is a view's distance divided by its mean over the training samples.
-
-    kernel="product" of an estimator such as `KGHA` selects this kernel with its defaults.
-
-    Parameters
-    ----------
-    distances : {"auto", "l1", "l2", "chi2"}, or mapping of view to these, default="auto"
-        Distance of each view. "l1" and "chi2" compare histograms, whose rows are scaled to sum to 1. "l2" is the
-        Euclidean distance. "auto" selects "chi2" for views that the feature store marks as histograms, and "l2" for
-        all other views. Views that are missing from a mapping use "auto".
-    gamma : float, default=2.0
-        Positive factor on the weighted sum of distances.
-    weights : mapping of view to float, list, {"equal", "tagprop", "alignment"} or None, default=None
-        Weights w_v of the views, which are scaled to sum to 1. By default, all weights are equal. "tagprop" and
-        "alignment" learn the weights as in `MultiViewRidge`.
-
-    Notes
-    -----
-    The value of two samples is
-
-    .. math:: k(x, z) = \exp\Big(-\gamma \sum_v w_v\, d_v(x_v, z_v)\Big),
-
-    where d_v is the normalized distance and w_v is the weight of view v.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_multilabel_classification
-    >>> from dmo import KGHA, ProductKernel
-    >>> X, Y = make_multilabel_classification(n_samples=100, n_classes=5, random_state=0)
-    >>> model = KGHA(ProductKernel("chi2", weights={"a": 3, "b": 1})).fit({"a": X[:, :10], "b": X[:, 10:]}, Y)
-    >>> model.view_weights_
-    {'a': 0.75, 'b': 0.25}
-    """
-
-    distances: str | Mapping[str, str] = "auto"
-    gamma: float = 2.0
-    weights: Mapping[str, float] | Sequence[float] | Literal["equal", "tagprop", "alignment"] | None = None
-
-    @classmethod
-    def _takes(cls, value: Any) -> bool:
-        """Return whether a value denotes the product of the views' distances."""
-        return is_product(value)
-
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        """Convert a name to its object; kernels of views have their own parameters."""
-        if not (is_product(value) or hasattr(value, "set_params")):
-            raise UserError(
-                f"distances, gamma and weights are those of kernel='product', got kernel={value!r}; leave them out"
-            )
-        return cls._of(value) if is_product(value) else value
-
-
-def is_product(kernel: Any) -> bool:
-    """Return whether the kernel argument of an estimator is the product of the views' distances."""
-    return isinstance(kernel, ProductKernel) or (isinstance(kernel, str) and kernel == "product")
 
 
 @dataclass(frozen=True)
