@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import _thread
 import argparse
+import csv
 import errno
 import json
 import logging
@@ -272,17 +273,17 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
         _options.reset(token)
 
 
-def names(text: str) -> list[str]:
-    """Split comma-separated names."""
-    return [name for name in text.split(",") if name]
+def names_in(text: str) -> list[str]:
+    """Split comma-separated names; a name that contains a comma must be quoted as in CSV files."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
 
 
 COMMON: dict[str, tuple[Callable[[str], Any], str]] = {
     "data": (str, "Folder of the data sets."),
     "work": (str, "Folder or URL for stores and results, which later runs reuse."),
-    "sets": (names, "Data sets, comma-separated."),
-    "views": (names, "Views, comma-separated."),
-    "methods": (names, "Methods, comma-separated."),
+    "sets": (names_in, "Data sets, comma-separated."),
+    "views": (names_in, "Views, comma-separated."),
+    "methods": (names_in, "Methods, comma-separated."),
     "seeds": (int, "Number of trials."),
     "seed": (int, "Seed of the random generator."),
     "json": (Path, "JSON file for the results."),
