@@ -559,7 +559,7 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
     ordered = InOrder(source)
     shards, counted = getattr(source, "shards", []), Counter[str]()
 
-    def work(part: list[int]) -> list[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
+    def work(part: list[int]) -> list[tuple[slice, Any, Any, Any]]:
         found = []
         for where in (blocks[i] for i in part):
             block = ordered[where]
@@ -577,8 +577,8 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
         return found
 
     for part in _each_part(f"find missing values in {view}", source, work, list(range(len(blocks)))):
-        for where, has, count, incomplete in part:
-            present[where], cells = has, cells + count
+        for where, has, missing, incomplete in part:
+            present[where], cells = has, cells + missing
             for row in incomplete.tolist() if shards else ():
                 counted[str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0]] += 1
     for shard, count in counted.items():
