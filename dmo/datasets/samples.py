@@ -573,14 +573,15 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
                 )
             if gap is not None:
                 has = ~gap.all(axis=1)
-                found.append((where, has, gap[has].sum(axis=0), np.flatnonzero(gap.any(axis=1))))
+                gaps = np.flatnonzero(gap.any(axis=1)).tolist() if shards else ()
+                names = (str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0] for row in gaps)
+                found.append((where, has, gap[has].sum(axis=0), Counter(names)))
         return found
 
     for part in _each_part(f"find missing values in {view}", source, work, list(range(len(blocks)))):
         for where, has, missing, incomplete in part:
             present[where], cells = has, cells + missing
-            for row in incomplete.tolist() if shards else ():
-                counted[str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0]] += 1
+            counted.update(incomplete)
     for shard, count in counted.items():
         log.warning("view %r: %s has NaN in %d rows, which are treated as missing values", view, shard, count)
     if not present.any():
