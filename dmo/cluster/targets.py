@@ -34,7 +34,6 @@ _IDLE = {
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.memory.monitor-interval": "500ms",
-    "distributed.worker.profile.enabled": False,
 }
 """Settings of clusters that dmo starts, which reduce the CPU time of an idle scheduler and its workers."""
 _REACH = 2.0  # maximum number of seconds for the response of a worker that receives data without the scheduler
@@ -67,7 +66,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
             "an address such as tcp://host:8786, or 'local'"
         )
     elif starter is not None:
-        stack.enter_context(dask.config.set(_IDLE))
+        profiled = setting("performance-report") is not None  # only this report shows the profiles of workers
+        stack.enter_context(dask.config.set({**_IDLE, "distributed.worker.profile.enabled": profiled}))
         cluster = starter(backend, security)
         stack.callback(_drop_keys, cluster)
         address = stack.enter_context(cluster)
