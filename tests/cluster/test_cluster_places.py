@@ -371,6 +371,7 @@ def test_failed_submission_ends_with_code_and_cause(
         "transform none.zarr none.zarr out.zarr",
         "annotate none.zarr none.zarr out.zarr",
         "extract none out.zarr",
+        "ingest files out.zarr --view a=none.npy",
     ],
 )
 def test_no_job_is_queued_for_inputs_that_are_not_there(
