@@ -17,7 +17,7 @@ from .fit.krylov import Krylov
 from .fit.moments import Moments
 from .inputs.containers import Views
 from .inputs.preparation import Prepare
-from .kernels.multikernel import ProductKernel
+from .kernels.product import ProductKernel
 from .labels.proximities import Proximity
 from .lowrank.approximations import BestLowRank, Meka, Nystrom
 from .methods.fasttag import FastTag

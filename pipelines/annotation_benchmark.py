@@ -52,7 +52,7 @@ from dmo.methods.view_weights import aligned_weights
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES
 from dmo.select.sweeps import stratified_folds
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 Matrices = list[np.ndarray]
 
@@ -170,13 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", default=data_folder(), help="folder with corel5k, espgame and mulan")
-    made.add_argument("--work", required=True, help="folder for distances, results and tables")
-    made.add_argument("--sets", default=",".join(name for name in SETS if name != "digits"), help=", ".join(SETS))
+    made = option_parser(
+        __doc__, run=True, data=data_folder(), work=..., sets=[name for name in SETS if name != "digits"]
+    )
     made.add_argument("--annotators", default=",".join([*ANNOTATORS, "space"]), help=", ".join([*ANNOTATORS, "space"]))
     made.add_argument("--rows", type=int, help="maximum number of training rows per set")
-    add_run_options(made)
     return made
 
 
@@ -184,7 +182,7 @@ def experiment(options: argparse.Namespace) -> None:
     """Run what is requested and missing, then write the tables and figures of all results."""
     work = Path(options.work)
     work.mkdir(parents=True, exist_ok=True)
-    chosen, sets = options.annotators.split(","), options.sets.split(",")
+    chosen, sets = options.annotators.split(","), options.sets
     for what, given, known in (("set", sets, SETS), ("annotator", chosen, {**ANNOTATORS, "space": None})):
         for name in given:
             if name not in known:

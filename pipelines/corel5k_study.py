@@ -1,6 +1,6 @@
 """The study of docs/explanation/corel5k.md: the value of each view of Corel5k, and the labels that it helps to predict.
 
-    python pipelines/corel5k_study.py [--data FOLDER] [--out docs/_static] [--train 4500]
+    python pipelines/corel5k_study.py [--data FOLDER] [--work docs/_static] [--train 4500]
 
 FOLDER contains Corel5k (default: corel5k under DMO_DATA). The script prints the tables of the page and draws its
 figures from the features and labels in a few minutes. `--train 600` is a quick trial run.
@@ -8,7 +8,6 @@ figures from the features and labels in a few minutes. `--train 600` is a quick 
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 
 from dmo import KGHA, MultiViewRidge, ProductKernel, report
 from dmo.metrics import annotation_scores, precision_recall_curves
+from dmo.workflows.program import option_parser
 
 COLORS, WORDS = ("RgbV3H1", "LabV3H1", "HsvV3H1"), ("DenseSiftV3H1", "HarrisSiftV3H1", "DenseHueV3H1", "HarrisHueV3H1")
 DISTANCES = {"Gist": "l2"} | dict.fromkeys((*COLORS, *WORDS), "chi2")
@@ -134,9 +134,7 @@ def draw_space(study: Study, words: list[str]) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figures")
+    parser = option_parser(__doc__, data=data_folder("corel5k"), work=".")
     parser.add_argument("--train", type=int, default=4500, help="training images")
     options = parser.parse_args()
     old, Y, new, truth, words = read(Path(options.data), options.train)
@@ -148,14 +146,14 @@ def main() -> None:
     study.fit("all views", ridge(*DISTANCES).set_params(decoder=f"f1@{TOP}"))
     kernel = ProductKernel(DISTANCES, weights="tagprop")
     space = study.fit("KGHA", KGHA(kernel, balance=0.03, n_components=0.2, decoder=f"f1@{TOP}"))
-    options.out.mkdir(parents=True, exist_ok=True)
-    draw_labels(study, words).savefig(options.out / "corel5k-views.png", dpi=110)
+    Path(options.work).mkdir(parents=True, exist_ok=True)
+    draw_labels(study, words).savefig(Path(options.work, "corel5k-views.png"), dpi=110)
     best = np.argmax([np.nan_to_num(study.average[view]) for view in DISTANCES], axis=0)[truth.sum(axis=0) >= OFTEN]
     print("\nbest single view, labels:", ", ".join(f"{view} {(best == k).sum()}" for k, view in enumerate(DISTANCES)))
-    draw_wrong(study, words, "all views").savefig(options.out / "corel5k-wrong.png", dpi=110)
+    draw_wrong(study, words, "all views").savefig(Path(options.work, "corel5k-wrong.png"), dpi=110)
     wrong(study, words, "all views")
     old_Z, Z = space.transform(old), space.transform(new)
-    draw_space(study, words).savefig(options.out / "corel5k-space.png", dpi=110)
+    draw_space(study, words).savefig(Path(options.work, "corel5k-space.png"), dpi=110)
     wide_old, wide = (np.hstack([X / np.linalg.norm(X, axis=1).mean() for X in views.values()]) for views in (old, new))
     print("\nof the ten nearest training images, this fraction shares a label with the test image:")
     print(f"  KGHA, {Z.shape[1]} dimensions: {100 * in_common(old_Z, Y, Z, truth):.1f} %")

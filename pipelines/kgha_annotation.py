@@ -42,7 +42,7 @@ from dmo.progress import stage
 from dmo.workflows.apply import AppliedModel, finished_rows, write_rows
 from dmo.workflows.evaluation import figures
 from dmo.workflows.fitting import auto_kernel
-from dmo.workflows.program import Session, add_run_options, run_pipeline
+from dmo.workflows.program import Session, option_parser, run_pipeline
 
 ALL_VIEWS = "all"
 VIEWS = ("rgb", "lab", "hsv", "gist", "dense_sift", "harris_sift", "dense_hue", "harris_hue")
@@ -133,25 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k, a feature store, or 'digits'")
-    made.add_argument("--work", required=True, help="folder for the stores and the table")
-    made.add_argument("--views", help="views to use, comma-separated (default: all)")
-    made.add_argument("--methods", help=f"of {', '.join(METHODS)} (default: all)")
+    made = option_parser(__doc__, run=True, data=data_folder("corel5k"), work=..., views=None, methods=None)
     made.add_argument("--quick", action="store_true", help="two views, 400 training and 100 test samples")
     made.add_argument("--protocol", choices=("views", "paper"), default="views", help="paper: see kgha_paper.py")
     made.add_argument("--rank", type=int, help="with --protocol paper: rank of Nystrom kernels (default: exact)")
     made.add_argument("--search-samples", type=int, help="with --protocol paper: see kgha_paper.py")
     for name, value in asdict(Parameters()).items():
         made.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
-    add_run_options(made)
     return made
 
 
 def experiment(run: Session, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run every method on every group of views; return the results in the order of the table."""
     work = Path(options.work)
-    views = options.views.split(",") if options.views else None
+    views = options.views
     store = open_data(options.data, work, views)
     kernels = default_kernels(store, views)
     if options.quick:
@@ -171,7 +166,7 @@ def experiment(run: Session, options: argparse.Namespace) -> list[dict[str, Any]
 
 def run_paper(options: argparse.Namespace) -> None:
     """Compute the tables of the paper on all views, with its grids."""
-    work, views = Path(options.work), options.views.split(",") if options.views else None
+    work, views = Path(options.work), options.views
     store = open_data(options.data, work, views)
     default_kernels(store, views)  # Raise an error for unknown views.
     used = (views or list(store.views))[: 2 if options.quick else None]
@@ -186,7 +181,7 @@ def run_paper(options: argparse.Namespace) -> None:
 
 def chosen_methods(options: argparse.Namespace) -> list[str]:
     """Return the methods listed by --methods."""
-    methods = options.methods.split(",") if options.methods else list(METHODS)
+    methods = options.methods or list(METHODS)
     unknown = sorted(set(methods) - set(METHODS))
     if unknown:
         raise UserError(f"no method {unknown[0]!r}; known: {', '.join(METHODS)}")

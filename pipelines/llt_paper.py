@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def table1(arguments: argparse.Namespace) -> None:
     for manifold in MANIFOLDS:
         noise = 0.1**2 * np.eye(3) if manifold == "Swiss Roll" else None
         found: dict[str, list[tuple[float, float]]] = {}
-        for trial in trials(manifold, arguments.trials):
+        for trial in trials(manifold, arguments.seeds):
             X, Y, new, truth = split(manifold, SAMPLES, 100, trial, noise, scaled=False)
             width = float(neighbors(X, 5).distances[:, -1].mean())
             for name, model in pair(RBF(bandwidth=width), 6, C=10.0, epsilon=0.1).items():
@@ -101,7 +102,7 @@ def table2(arguments: argparse.Namespace) -> None:
         covariance = variance * np.array([[1, correlation], [correlation, 1]])
         Y = printed_functions(X) + rng.multivariate_normal(np.zeros(2), covariance, 100)
         found: dict[str, list[float]] = {}
-        for trial in trials(f"noise {what}", arguments.trials):
+        for trial in trials(f"noise {what}", arguments.seeds):
             order = np.random.default_rng(trial).permutation(100)
             learn, test = order[:36], order[36:]
             for name, model in pair("linear", 6, C=1.0, epsilon=0.1).items():
@@ -128,7 +129,7 @@ def table4(arguments: argparse.Namespace) -> None:
     rows: list[Row] = []
     means: dict[str, float] = {}
     for name in ("yeast", "scene"):
-        X, Y = (np.concatenate(part) for part in zip(*labeled(arguments.data, name)))
+        X, Y = (np.concatenate(part) for part in zip(*labeled(Path(arguments.data), name)))
         folds = list(KFold(10, shuffle=True, random_state=0).split(X))
         width, cost, epsilon = tuned(X[folds[0][0][:TUNED_ON]], Y[folds[0][0][:TUNED_ON]])
         common: dict[str, Any] = {
@@ -140,7 +141,7 @@ def table4(arguments: argparse.Namespace) -> None:
         models = pair(RBF(scale=width), arguments.kappa, **common) | {COUPLED: CoupledSVR(RBF(scale=width), **common)}
         found: dict[str, list[float]] = {}
         with stage(f"{name}: folds", len(folds)) as advance:
-            for learn, test in folds[: max(2, round(arguments.trials / 10))]:
+            for learn, test in folds[: max(2, round(arguments.seeds / 10))]:
                 for method, model in models.items():
                     model.set_params(tol=1e-4)
                     score = accuracy(Y[test], model.fit(X[learn], Y[learn]).decision_function(X[test]))
@@ -171,8 +172,8 @@ def figure5(arguments: argparse.Namespace) -> None:
     samples."""
     rows: list[Row] = []
     for name in ("yeast", "scene"):
-        (X, Y), (new, truth) = labeled(arguments.data, name)
-        for kappa in KAPPAS[: max(2, arguments.trials)]:
+        (X, Y), (new, truth) = labeled(Path(arguments.data), name)
+        for kappa in KAPPAS[: max(2, arguments.seeds)]:
             models = pair("linear", kappa, C=1.0, epsilon=0.1, tol=1e-3)
             for method in (LLT, NAIVE) if kappa == KAPPAS[0] else (LLT,):
                 score = accuracy(truth, models[method].fit(X, Y).decision_function(new))
@@ -180,7 +181,7 @@ def figure5(arguments: argparse.Namespace) -> None:
                 rows.append(curve | {"accuracy or l1": score, "accuracy or l1_std": None})
     for size in SIZES:
         found: dict[str, list[float]] = {}
-        for trial in trials(f"{size} samples", arguments.trials):
+        for trial in trials(f"{size} samples", arguments.seeds):
             X, Y, new, truth = split("Swiss Roll", SAMPLES, size, trial, 0.1**2 * np.eye(3), scaled=False)
             for method, model in pair("linear", 6, C=10.0, epsilon=0.1, tol=1e-4).items():
                 found.setdefault(method, []).append(errors(truth, model.fit(X, Y).predict(new))[0])
@@ -203,8 +204,8 @@ def trials(title: str, count: int) -> Iterable[int]:
 
 def finish(arguments: argparse.Namespace, name: str, rows: list[Row], claims: list[Row]) -> None:
     """Write the table with the seeds and the CPU seconds so far."""
-    facts = {"seeds": f"0 to {arguments.trials - 1}", "cpu_seconds": round(time.process_time(), 1)}
-    publish(arguments.out, name, rows, claims, facts)
+    facts = {"seeds": f"0 to {arguments.seeds - 1}", "cpu_seconds": round(time.process_time(), 1)}
+    publish(Path(arguments.work), name, rows, claims, facts)
 
 
 PAPER = {"table1": table1, "table2": table2, "table4": table4, "figure5": figure5}

@@ -1,9 +1,9 @@
 """The experiments of the LLT-SVR paper: manifolds, correlated noise, multi-label data, curves and images.
 
-    python pipelines/llt_tables.py OUT                              # everything, 100 trials (about half an hour)
-    python pipelines/llt_tables.py OUT --only table1 --trials 10
-    python pipelines/llt_tables.py OUT --only table4 --data FOLDER  # FOLDER/mulan/yeast, FOLDER/mulan/scene
-    python pipelines/llt_tables.py OUT --protocol paper
+    python pipelines/llt_tables.py --work WORK                              # everything, 100 trials (about half an hour)
+    python pipelines/llt_tables.py --work WORK --only table1 --seeds 10
+    python pipelines/llt_tables.py --work WORK --only table4 --data FOLDER  # FOLDER/mulan/yeast, FOLDER/mulan/scene
+    python pipelines/llt_tables.py --work WORK --protocol paper
 
 The inputs of the manifold experiments are three-dimensional LLE embeddings of the outputs (Twin Peaks and Swiss Roll,
 scaled to unit variance). Each trial is a random split of these samples. As in the paper, bandwidth and C are tuned for
@@ -39,7 +39,7 @@ from dmo.kernels import RBF
 from dmo.methods.annotator import label_scores
 from dmo.methods.llt_svr import LLTSVR, Neighbors
 from dmo.methods.svr import CoupledSVR
-from dmo.workflows.program import Session, add_run_options, run_pipeline
+from dmo.workflows.program import Session, option_parser, run_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -103,7 +103,7 @@ def trials(manifold: str, arguments: argparse.Namespace, noise: np.ndarray | Non
     """Compute mean and standard deviation of the test errors over trials, with noise on training outputs only."""
     scale, cost, epsilon = tuned_for(manifold, arguments, noise)
     collected: dict[str, list[tuple[float, float]]] = {}
-    for trial in shown(range(arguments.trials), manifold):
+    for trial in shown(range(arguments.seeds), manifold):
         X, Y, new, truth = split(manifold, arguments.samples, arguments.train, trial, noise)
         for name, model in methods(scale, cost, epsilon, arguments.kappa).items():
             collected.setdefault(name, []).append(errors(truth, model.fit(X, Y).predict(new)))
@@ -146,7 +146,7 @@ def table4(arguments: argparse.Namespace) -> list[Row]:
     """Compute the Jaccard accuracy on the published test part of yeast and scene, with labels +1/-1."""
     rows = []
     for name in ("yeast", "scene"):
-        (X, Y), (new, truth) = labeled(arguments.data, name)
+        (X, Y), (new, truth) = labeled(Path(arguments.data), name)
         measures = {"regression error": lambda a, b: -float(np.abs(a - b).mean()), "accuracy": accuracy}
         values = sweep(X, Y, [EPSILON, 0.5], measures)
         narrow = {key: value for key, value in values["accuracy"].items() if key[2] == EPSILON}
@@ -200,7 +200,7 @@ def best_neighborhood(model: LLTSVR, X: np.ndarray, Y: np.ndarray) -> tuple[Neig
 def figure5(arguments: argparse.Namespace) -> list[Row]:
     """Compute the l1 error of LLT-SVR and naive SVR against kappa (at the default training size) and training size."""
     rows = []
-    repeats = max(2, arguments.trials // 5)
+    repeats = max(2, arguments.seeds // 5)
     for manifold in MANIFOLDS:
         scale, cost, epsilon = tuned_for(manifold, arguments)
         points = [("kappa", kappa, arguments.train, kappa) for kappa in KAPPAS]
@@ -215,7 +215,7 @@ def figure5(arguments: argparse.Namespace) -> list[Row]:
             for name, values in found.items():
                 known = {"manifold": manifold, "axis": axis, "value": value, "method": name}
                 rows.append(known | {"l1": np.mean(values), "l1 deviation": np.std(values)})
-    _draw_curves(rows, arguments.out / "figure5.png")
+    _draw_curves(rows, Path(arguments.work, "figure5.png"))
     return rows
 
 
@@ -256,7 +256,7 @@ def figures(arguments: argparse.Namespace) -> list[Row]:
             axes.locator_params(nbins=4)
             axes.set_box_aspect(None, zoom=0.85)  # Leave space for the label of the third axis.
             axes.view_init(25, -60 if manifold == "Twin Peaks" else -80)
-        figure.savefig(arguments.out / f"figure{number}.png", dpi=130)
+        figure.savefig(Path(arguments.work, f"figure{number}.png"), dpi=130)
         plt.close(figure)
     return rows
 
@@ -278,25 +278,21 @@ def write(rows: list[Row], name: str, out: Path) -> None:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for tables and images")
+    parser = option_parser(__doc__, run=True, work=..., seeds=100, data=data_folder())
     parser.add_argument("--protocol", choices=("tuned", "paper"), default="tuned", help="source of the parameters")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--train", type=int, default=200, help="training samples of the manifolds")
     parser.add_argument("--samples", type=int, default=1000, help="samples of each manifold, for training and testing")
     parser.add_argument("--kappa", type=int, default=12, help="outputs in a neighborhood, on the manifolds")
-    parser.add_argument("--data", type=Path, default=Path(data_folder()))
-    add_run_options(parser)
     arguments = parser.parse_args(given)
 
     def work(_: Session) -> None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        Path(arguments.work).mkdir(parents=True, exist_ok=True)
         for name in arguments.only:
             if arguments.protocol == "paper":
                 PAPER.get(name, lambda _: None)(arguments)
                 continue
-            write(EXPERIMENTS[name](arguments), name, arguments.out)
+            write(EXPERIMENTS[name](arguments), name, Path(arguments.work))
 
     return run_pipeline(__file__, arguments, work)
 

@@ -1,6 +1,6 @@
 """MLSI on text: Reuters-21578 (1600 documents, 47 categories) and RCV1, compared with LSI and the words themselves.
 
-    python pipelines/mlsi_text.py OUT [--data FOLDER] [--sets reuters,rcv1] [--seeds 10] [--quick] [--protocol paper]
+    python pipelines/mlsi_text.py --work WORK [--data FOLDER] [--sets reuters,rcv1] [--seeds 10] [--quick] [--protocol paper]
 
 Rows are sparse tf-idf vectors of unit length. Each trial learns from `--train` documents. Mixing and ridge are chosen
 by AUC at 20 dimensions on a split that no trial uses. The beta and ridge curves vary one parameter around this choice.
@@ -51,7 +51,7 @@ from dmo.kernels import normalize_rows
 from dmo.methods.morp import MLSI
 from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
 TUNED_AT = 20
@@ -109,11 +109,7 @@ def tune(X: Any, Y: np.ndarray, k: int, train: int, quick: bool) -> dict[str, fl
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("out", help="folder for the stores, tables and figures")
-    made.add_argument("--data", default=data_folder(), help="folder that has reuters21578 and rcv1")
-    made.add_argument("--sets", default=",".join(SETS), help=f"data sets: {', '.join(SETS)} (default: all)")
-    made.add_argument("--seeds", type=int, default=10, help="number of trials")
+    made = option_parser(__doc__, run=True, work=..., data=data_folder(), sets=list(SETS), seeds=10)
     made.add_argument("--train", type=int, default=800, help="training documents per trial")
     made.add_argument(
         "--quick", action="store_true", help="300 documents, 16 categories, 2 trials, 2 dimensions, short curves"
@@ -121,14 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and classifiers"
     )
-    add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all data sets, trials and curves."""
-    out, sets = Path(options.out), options.sets.split(",")
+    out, sets = Path(options.work), options.sets
     unknown = sorted(set(sets) - set(SETS))
     if unknown:
         raise UserError(f"no set {unknown[0]!r}; known: {', '.join(SETS)}")

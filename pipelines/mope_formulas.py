@@ -1,6 +1,6 @@
 """Effect of the printed formulas of MOPE compared with the former formulas of dmo: macro F1 on Reuters-21578.
 
-    python pipelines/mope_text.py OUT --protocol paper --experiments formulas [--landmarks 3328] [--components 1800]
+    python pipelines/mope_text.py --work WORK --protocol paper --experiments formulas [--landmarks 3328] [--components 1800]
 
 Each row of the table changes one formula. Psi contains all pairs, under the constraint Z'Z + ridge P'P = I. The ridge,
 beta, the number of components and the shrinkage of the classifier are chosen on the validation third for both forms,

@@ -1,6 +1,6 @@
 """MOPE and MESD on text (the 10 largest, overlapping topics of Reuters-21578), compared with other embeddings.
 
-    python pipelines/mope_text.py OUT [--data FOLDER] [--splits 5] [--landmarks 2000] [--components 1800] [--quick]
+    python pipelines/mope_text.py --work WORK [--data FOLDER] [--seeds 5] [--landmarks 2000] [--components 1800] [--quick]
                                   [--protocol paper] [--experiments 1,2]
 
 Experiment 1 uses all training labels: unsupervised and supervised embeddings, and MOPE with its three label proximities
@@ -21,7 +21,7 @@ compared: SSMOPE is better than ML-LGC, MOPE and OLPP; scheme 3 is better than t
 both other combinations.
 
 The script writes mope_text_table3 and mope_text_table4 (CSV, JSON: means and standard deviations over splits, claims
-that hold or do not) to OUT and updates them after every split, with mope_text_bars.png, mope_text_labels.png and
+that hold or do not) to the folder WORK and updates them after every split, with mope_text_bars.png, mope_text_labels.png and
 mope_text_combined.png. Splits that an earlier run finished are loaded from OUT/splits.
 Source: Mu, Goulermas, Tsujii, Ananiadou 2012, section 4: experiments 1 and 2, tables 3 and 4, figures 2 to 4.
 """
@@ -57,7 +57,7 @@ from dmo.methods.quadratic_forms import Options, TraceSamples
 from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
 from dmo.report.canvas import BLUE, GRAY, clean
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 NEIGHBORS = 15
 REACHES: list[Setting] = [{"graph__n_neighbors": 60}, {"graph__n_neighbors": "all"}]
@@ -346,10 +346,7 @@ def proximity_figures(out: Path, X: np.ndarray, Y: np.ndarray, most: int = 300) 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("out", help="folder for the store, tables and figures")
-    made.add_argument("--data", default=data_folder(), help="folder that contains reuters21578")
-    made.add_argument("--splits", type=int, default=5, help="number of random splits into thirds")
+    made = option_parser(__doc__, run=True, work=..., data=data_folder(), seeds=5)
     made.add_argument(
         "--landmarks", type=int, default=2000, help="number of training documents used for relation features"
     )
@@ -361,14 +358,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="240 documents, 1 split, 40 landmarks, 15 components, 2 settings per method",
     )
-    add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all splits; write the tables after each."""
-    out, splits, landmarks, components = Path(options.out), options.splits, options.landmarks, options.components
+    out, splits, landmarks, components = Path(options.work), options.seeds, options.landmarks, options.components
     paper = options.protocol == "paper"
     similarities = PAPER_SIMILARITIES if paper else SIMILARITIES
     X, Y, topics = load(Path(options.data), out, "porter" if paper else None)

@@ -1,6 +1,7 @@
 """MORP on Corel5k: classification of known and new categories from a few projected features.
 
-    python pipelines/morp_images.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper] [--methods "kernel CCA"]
+    python pipelines/morp_images.py --work WORK [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
+        [--methods "kernel CCA"]
 
 Each image has the 491 features of the MORP paper, scaled to unit variance. Categories are the keywords of at least
 `--min-images` images. MORP, kernel PCA and kernel CCA use the same Gaussian kernel at the mean distance. The mixing and
@@ -49,7 +50,7 @@ from dmo.datasets import ingest
 from dmo.methods.morp import MORP
 from dmo.methods.trace import TraceEmbedding
 from dmo.progress import stage
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 DIMENSIONS = (5, 10, 20, 30, 40, 50)
 METHODS = ("MORP", "kernel PCA", "kernel CCA", ORIGINAL)
@@ -107,29 +108,24 @@ def tune(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("out", help="folder for the store, the table and the figure")
-    made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--seeds", type=int, default=10, help="number of trials")
+    made = option_parser(__doc__, run=True, work=..., data=data_folder("corel5k"), seeds=10, methods=list(METHODS))
     made.add_argument("--min-images", type=int, default=50, help="minimum number of images per category")
-    made.add_argument("--methods", default=",".join(METHODS), help="methods of the tuned protocol, comma-separated")
     made.add_argument("--quick", action="store_true", help="400 images, 16 categories, 2 trials, 2 dimensions")
     made.add_argument(
         "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, splits and classifiers"
     )
-    add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: (run if options.protocol == "tuned" else run_paper)(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all trials; write the table, the claims and the figure."""
-    out = Path(options.out)
+    out = Path(options.work)
     X, Y = load(options.data, out, options.min_images)
     dimensions, seeds = list(DIMENSIONS), options.seeds
     if options.quick:
         X, Y, dimensions, seeds = X[:400], Y[:400, :16], [3, 6], 2
-    methods = options.methods.split(",")
+    methods = options.methods
     chosen = tune(X, Y, dimensions, options.quick, methods)
     known = {"images": len(X), "categories": Y.shape[1], "dimensions": dimensions, "methods": methods} | chosen
 
@@ -155,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
 
 def run_paper(options: argparse.Namespace) -> None:
     """Run section 4.2 of the paper."""
-    out = Path(options.out)
+    out = Path(options.work)
     X, Y = load(options.data, out, 1)
     used = np.sort(np.argsort(-Y.sum(axis=0), kind="stable")[: 12 if options.quick else 35])
     some = np.random.default_rng(0).permutation(np.flatnonzero(Y[:, used].any(axis=1)))[

@@ -1,6 +1,6 @@
 """MORP on a rating matrix with missing values: predict which new items each user likes.
 
-    python pipelines/morp_preferences.py OUT [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
+    python pipelines/morp_preferences.py --work WORK [--data FOLDER] [--seeds 10] [--quick] [--protocol paper]
 
 The user survey of the paper is not public, so ratings are simulated from real features. The items are Corel5k images
 with the 491 features of the MORP paper. The preference of a user is a random function of the features: a mixture of
@@ -44,7 +44,7 @@ from dmo.methods.trace import TraceEmbedding
 from dmo.metrics import auc_macro, top_n_accuracy
 from dmo.progress import stage
 from dmo.report.canvas import COLORS, GRAY, clean
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -118,10 +118,7 @@ def project(name: str, k: int, parameters: dict[str, float], market: Market) -> 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("out", help="folder for the store, the table and the figures")
-    made.add_argument("--data", default=data_folder("corel5k"), help="folder of Corel5k")
-    made.add_argument("--seeds", type=int, default=10, help="trials; with --protocol paper: withdrawals per fold")
+    made = option_parser(__doc__, run=True, work=..., data=data_folder("corel5k"), seeds=10)
     made.add_argument("--items", type=int, default=1500, help="number of items; half are used for training")
     made.add_argument("--users", type=int, default=150)
     made.add_argument("--given", type=float, default=0.1, help="fraction of the training ratings that is known")
@@ -130,14 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--protocol", choices=("tuned", "paper"), default="tuned", help="parameters, folds and classifiers"
     )
-    add_run_options(made)
     options = made.parse_args(arguments)
     return run_pipeline(__file__, options, lambda _: (run if options.protocol == "tuned" else run_paper)(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all trials; write the table, the claims and the figures."""
-    out = Path(options.out)
+    out = Path(options.work)
     X, _ = load(options.data, out, 1)
     dimensions, seeds, items, users = list(DIMENSIONS), options.seeds, options.items, options.users
     betas, ridges = (0.1, 0.3, 0.5, 0.7, 0.9), (0.1, 1.0, 10.0, 100.0)
@@ -193,7 +189,7 @@ def run(options: argparse.Namespace) -> None:
 
 def run_paper(options: argparse.Namespace) -> None:
     """Run section 4.1 of the paper on simulated ratings."""
-    out, sizes = Path(options.out), (642, 190, 20, 10)
+    out, sizes = Path(options.work), (642, 190, 20, 10)
     X, _ = load(options.data, out, 1)
     if options.quick:
         sizes = (160, 30, 10, 2)

@@ -21,18 +21,17 @@ from dmo.datasets import ingest_files
 from dmo.stores import existing_store, open_features
 from dmo.workflows.apply import write_rows
 from dmo.workflows.fitting import fit, open_training
-from dmo.workflows.program import Session, add_run_options, run_pipeline
+from dmo.workflows.program import Session, option_parser, run_pipeline
 from dmo.workflows.rows import open_applied
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline with the options of the command line; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    # This parser has --work and the options of a run: --scheduler, --workers, --memory-limit, --checkpoint, --log ...
+    parser = option_parser(__doc__, run=True, work=...)
     parser.add_argument("--view", nargs=2, action="append", required=True, metavar=("NAME", "FILE"), help="features")
     parser.add_argument("--labels", required=True, metavar="FILE", help="labels of the same samples, in the same order")
-    parser.add_argument("--work", required=True, metavar="FOLDER", help="folder or URL that all workers can access")
     parser.add_argument("--rank", type=int, default=500, help="landmarks of the kernel (default: 500)")
-    add_run_options(parser)  # --scheduler, --workers, --memory-limit, --checkpoint, --log, --quiet ...
     options = parser.parse_args(arguments)
     options.checkpoint = options.checkpoint or f"{options.work}/states"  # An interrupted fit resumes from its states.
     return run_pipeline(__file__, options, lambda run: steps(run, options))

@@ -82,7 +82,7 @@ def transform(
             | {"delimiter": delimiter, "header": header, "row_names": row_names}
         )
         applied = workflows.rows.open_applied(model, features, split, ALL, transforms=True, reading=reading)
-        place.enter_context(connect(scheduler))
+        place.enter_context(connect(scheduler, n_samples=applied.n))
         width = int(applied.model.n_components_)
         record = write_rows(
             run,
@@ -166,7 +166,7 @@ def annotate(
         asked = checked_top(top, applied.model)
         if proba:
             check_chances(applied.model, table is not None)
-        place.enter_context(connect(scheduler))
+        place.enter_context(connect(scheduler, n_samples=applied.n))
         values, width = real or scores, 0 if real else applied.model.most_labels(asked)
 
         def row(views: Mapping[str, Rows]) -> np.ndarray:

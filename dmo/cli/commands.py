@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from dmo.cli.help_pages import RUN, TABLES, HelpGroup, HelpPage
 from dmo.cli.options import keyword
 from dmo.errors import UserError, meant
 from dmo.registry import REGISTRY
-from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, running
+from dmo.workflows.program import FLAGS, HELP, SCHEDULER, RunOptions, names_in, running
 
 
 @dataclass(frozen=True)
@@ -269,11 +268,6 @@ OF_ROWS = ("labels", "label_columns", "label_count", "id", *OF_READING)
 """Options of commands that read labeled data files for a fitted model."""
 FLAG_OF = {"types": "type"}
 """Flags that differ from their parameter names, by parameter name."""
-
-
-def names_in(text: str) -> list[str]:
-    """Split comma-separated names; a name that contains a comma must be quoted as in CSV files."""
-    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
 
 
 def table_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from dmo.cli.commands import (
     Missing,
     Overwrite,
     RowNames,
+    Scheduler,
     Separator,
     TestShare,
     Text,
@@ -33,7 +35,9 @@ from dmo.cli.commands import (
 )
 from dmo.cli.info import show_schema, written
 from dmo.cli.session import cost_rows, in_a_line, show
-from dmo.datasets import CARDS, ingest, ingest_files, read_description
+from dmo.cluster import connect
+from dmo.datasets import CARDS, ingest, ingest_files, parse_source, read_description
+from dmo.datasets.cards import by_split
 from dmo.demo.digits import digits_samples
 from dmo.errors import UserError, amount
 from dmo.workflows.program import Session, begin, session
@@ -131,6 +135,7 @@ def _files(
             "and how they are read.",
         ),
     ] = None,
+    scheduler: Scheduler = None,
     block: Block = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -153,7 +158,17 @@ def _files(
                 **{"row_names": row_names, "drop_columns": drop_columns},
             }
         )
-    _run(partial(ingest_files, **arguments), store, block, overwrite)
+    if scheduler is not None:
+        _check_files(arguments["views"])  # Raise errors about missing files before requesting Dask workers.
+    _run(partial(ingest_files, **arguments), store, block, overwrite, scheduler)
+
+
+def _check_files(views: Mapping[str, Any]) -> None:
+    """Raise FileNotFoundError if a local file of a view does not exist."""
+    for spec in (spec for files in views.values() for spec in by_split(files).values()):
+        for path in parse_source(spec).paths:
+            if "://" not in path and not os.path.exists(path):
+                raise FileNotFoundError(f"{path}: no such file")
 
 
 def _pair(option: str, entry: str) -> tuple[str, str]:
@@ -197,10 +212,17 @@ def _one_or_by_split(entries: Sequence[str] | None) -> Any:
     return dict(_pair("--labels", entry) for entry in entries)
 
 
-def _run(make: Callable[..., stores.FeatureStore], path: str, block: int | None, overwrite: bool) -> None:
+def _run(
+    make: Callable[..., stores.FeatureStore],
+    path: str,
+    block: int | None,
+    overwrite: bool,
+    scheduler: str | None = "in-process",
+) -> None:
     with session() as run:
         begin(run, path, overwrite)
-        store = make(store=path, block=block, overwrite=overwrite)
+        with connect(scheduler):
+            store = make(store=path, block=block, overwrite=overwrite)
     _report(run, store, path)
 
 

@@ -76,7 +76,7 @@ def fit_command(name: str) -> Callable[..., None]:
             made = estimator_of(name, given, opened)  # Raise errors about option values before slow steps.
             training = training_of(name, opened, split, given)
             # Connect to Dask workers only after the input has been read without errors.
-            backend = place.enter_context(dmo.cluster.connect(scheduler))
+            backend = place.enter_context(dmo.cluster.connect(scheduler, n_samples=training.n))
             estimator, chosen = workflows.fitting.prepare(made, training)
             run.note(chosen)
             with quiet():
@@ -217,7 +217,7 @@ def tune_command(name: str) -> Callable[..., None]:
         title = f"{name} tuned on {store}"
         with session() as run, dmo.stores.reserve_model(model, overwrite), ExitStack() as place:
             training = training_of(name, opened, split, given)
-            place.enter_context(dmo.cluster.connect(scheduler))
+            place.enter_context(dmo.cluster.connect(scheduler, n_samples=training.n))
             tried = _tried(name, options, given, training, scoring)
             held = {key for key in (*_FIXED, *_HELD) if key in options and options[key].place not in (tried or ())}
             fixed = {key: value for key, value in given.items() if key in held or key not in options}
@@ -336,7 +336,7 @@ def plan_command(name: str) -> Callable[..., None]:
         with session() as run, ExitStack() as place:
             training = training_of(name, opened, split, given)
             # Connect to Dask workers only after the input has been read without errors.
-            backend = place.enter_context(dmo.cluster.connect(scheduler))
+            backend = place.enter_context(dmo.cluster.connect(scheduler, n_samples=samples or training.n))
             estimator, _ = workflows.fitting.prepare(estimator_of(name, given, opened), training)
             if resources:
                 table = workflows.plan.resource_table(len(training.views), training.n_labels, rank)

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from dmo.blocks import in_task
 from dmo.cluster import targets
-from dmo.cluster.settings import Backend, default_backend, setting
+from dmo.cluster.settings import Backend, default_backend, setting, usable_cores
 from dmo.errors import UserError
 
 log = logging.getLogger("dmo")
@@ -80,6 +80,7 @@ def connect(
     threads: int | None = None,
     memory_limit: str | float | None = None,
     timeout: float | None = None,
+    n_samples: int | None = None,
 ) -> Iterator[Connection]:
     """Run the computations within a `with` block on a cluster, or in the client process.
 
@@ -87,10 +88,11 @@ def connect(
     ----------
     where : str, distributed.Client or Cluster, optional
         Cluster to use. "in-process" uses no cluster. "local" starts a LocalCluster with one worker per core. "slurm",
-        "pbs", "lsf", "kubernetes", "gateway" and "ssh" start workers on these systems. Other strings are the address of
-        a running scheduler ("tcp://host:port") or the path of its scheduler file. A client or cluster object stays open
-        after the block. The default is the client that the program has created (see `current_client`), or the address
-        in the variable DASK_SCHEDULER_ADDRESS, or the setting `dmo.scheduler`, or no cluster.
+        "pbs", "lsf", "kubernetes", "gateway" and "ssh" start workers on these systems. "auto" uses a cluster only for
+        many samples: the configured cluster, or "local". Other strings are the address of a running scheduler
+        ("tcp://host:port") or the path of its scheduler file. A client or cluster object stays open after the block.
+        The default is the client that the program has created (see `current_client`), or the address in the variable
+        DASK_SCHEDULER_ADDRESS, or the setting `dmo.scheduler`, or no cluster.
     workers : int, optional
         Number of workers to start and to wait for. For a batch queue, this is the number of jobs. The defaults of this
         and the following parameters are settings, see dmo/cluster/dmo.yaml.
@@ -100,6 +102,9 @@ def connect(
         Memory limit per worker that is started, in bytes or as a string such as "4GiB".
     timeout : float, optional
         Number of seconds to wait for the scheduler and its workers.
+    n_samples : int, optional
+        Number of samples of the computation. It decides about "auto". If it is less than the setting `dmo.few-samples`,
+        the use of another cluster is logged as a warning, because one process is faster.
 
     Yields
     ------
@@ -124,7 +129,7 @@ def connect(
     >>> with connect("in-process"):
     ...     estimator = dmo.KGHA()  # its fit would run there
     """
-    where = where or current_client() or default_backend()
+    where = _chosen(where or current_client() or default_backend(), n_samples)
     with ExitStack() as stack:
         backend = Backend(
             where,
@@ -143,6 +148,25 @@ def connect(
             yield Connection(
                 client, "in this process" if client is None else f"{backend.name}, {_count(client)} workers"
             )
+
+
+def _chosen(where: Any, n_samples: int | None) -> Any:
+    """Return the cluster for "auto"; otherwise return `where`, with a warning if one process is faster."""
+    few = setting("few-samples")
+    if where == "auto":
+        known = os.environ.get("DASK_SCHEDULER_ADDRESS") or setting("scheduler")
+        cluster = known if known not in (None, "auto") else "local" if usable_cores() > 1 else "in-process"
+        many = n_samples is not None and n_samples >= few
+        size = "an unknown number of samples" if n_samples is None else f"{n_samples} samples"
+        where = cluster if many else "in-process"
+        log.info("scheduler: %s, chosen for %s; a cluster is chosen from %d samples on", where, size, few)
+    elif where != "in-process" and n_samples is not None and n_samples < few:
+        log.warning(
+            "%d samples: one process is faster than a cluster below %d samples; pass --scheduler auto to decide by size",
+            n_samples,
+            few,
+        )
+    return where
 
 
 @contextmanager

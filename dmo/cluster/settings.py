@@ -17,7 +17,7 @@ import yaml
 from dmo.errors import UserError
 
 BATCH = ("slurm", "pbs", "lsf")
-_COUNTS = ("workers", "worker-threads", "threads", "jobs", "cores", "processes", "port")
+_COUNTS = ("few-samples", "workers", "worker-threads", "threads", "jobs", "cores", "processes", "port")
 _NUMBERS = ("timeout", "queue-timeout", "memory-share")
 _LISTS = ("prologue", "directives", "hosts")
 _SIZES = ("memory-limit", "memory", "cpu")

@@ -30,6 +30,12 @@ _PAUSE, _LONGEST = 1.0, 60.0  # first and longest pause in seconds before a job 
 _PASSING = re.compile(r"timed? ?out|temporar|unable to contact|connect|communicat|try again|unavailable|is down", re.I)
 """Pattern of messages that SLURM, PBS and LSF print if the queue does not respond. The job is then submitted again."""
 _MESSAGES = 16  # number of recent messages that Dask keeps for debugging
+_IDLE = {
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.memory.monitor-interval": "500ms",
+}
+"""Settings of clusters that dmo starts, which reduce the CPU time of an idle scheduler and its workers."""
 _REACH = 2.0  # maximum number of seconds until a worker responds to a direct connection from the client
 
 
@@ -49,7 +55,10 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     # By default, the scheduler and the client keep their last thousand messages. The messages contain the arguments of
     # tasks and need much memory.
     stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": _MESSAGES}))
-    if hasattr(where, "scheduler_address"):  # a cluster object contains its certificates
+    scheduler_log = logging.getLogger("distributed.scheduler")
+    scheduler_log.addFilter(_is_final)
+    stack.callback(scheduler_log.removeFilter, _is_final)
+    if hasattr(where, "scheduler_address"):  # a cluster object, which contains its certificates
         address, security = where, None
     elif not isinstance(where, str):
         raise UserError(
@@ -57,6 +66,8 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
             "a cluster of Dask, an address such as tcp://host:8786, or 'local'"
         )
     elif starter is not None:
+        profiled = setting("performance-report") is not None  # only this report shows the profiles of workers
+        stack.enter_context(dask.config.set({**_IDLE, "distributed.worker.profile.enabled": profiled}))
         cluster = starter(backend, security)
         stack.callback(_drop_keys, cluster)
         address = stack.enter_context(cluster)
@@ -86,6 +97,11 @@ def open_client(backend: Backend, stack: ExitStack) -> Any:
     admit(client, backend.name)
     log.info("%s", listening(client.scheduler.address))
     return client
+
+
+def _is_final(record: logging.LogRecord) -> bool:
+    """Drop errors about lost data, which `dmo.cluster.workers.retried` sends again and reports as a warning."""
+    return not any(part in record.getMessage() for part in ("can't be recovered", "Couldn't gather keys"))
 
 
 def _dial(address: str, security: Any, patience: float) -> None:
@@ -261,8 +277,14 @@ def _local(backend: Backend, security: Any) -> Any:
     from distributed import LocalCluster
 
     secure = {} if security is None else {"security": security, "protocol": "tls://"}
+    # Workers check their memory as often as usual. The longer interval of `_IDLE` is for their nannies in this process.
+    usual = {"distributed": {"worker": {"memory": {"monitor-interval": "100ms"}}}}
     return LocalCluster(
-        **local_sizes(backend), **secure, host=setting("local.host"), dashboard_address=setting("local.dashboard")
+        **local_sizes(backend),
+        **secure,
+        host=setting("local.host"),
+        dashboard_address=setting("local.dashboard"),
+        config=dask.config.merge(dask.config.config, usual),
     )
 
 

@@ -10,21 +10,23 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import numpy as np
 import scipy.sparse
 
 from dmo.blocks import SINGLE, ByRows, InOrder, Rows, dense, reads_sparse, row_blocks, rows, stored_values, zeroed_rows
+from dmo.cluster import connect, current_client
+from dmo.cluster.workers import each, grouped, worker_threads
 from dmo.errors import UserError, amount
 from dmo.formats.files import Block, DataError, Stacked, row_of_shard
 from dmo.formats.labels import class_vector
 from dmo.formats.sources import Source
 from dmo.formats.tables import open_source
-from dmo.progress import stage
 from dmo.stores import FeatureStore, FeatureWriter, Provenance, ViewSpec, create_features, open_features
 from dmo.stores.features import SourceStore
 
@@ -33,6 +35,7 @@ _BLOCK = 4096
 _SLAB = 1 << 28
 """Maximum size in bytes of the chunks or row groups of a file that is read in place instead of copied to a store."""
 log = logging.getLogger("dmo")
+T = TypeVar("T")
 Stemmer = Literal["porter"]
 
 
@@ -229,7 +232,7 @@ class Samples:
             Number of missing values by view and name of the feature, for features with missing values. A sample for
             which all values of a view are missing does not count.
         """
-        found = {view: gaps_of(view, X) for view, X in self.views.items()}
+        found = {view: gaps_of(view, self._rows(view)) for view in self.views}
         return {
             view: gaps.by_name(self.feature_names.get(view))
             for view, gaps in found.items()
@@ -306,7 +309,7 @@ class Samples:
             class_labels=self.classes,
             present=has,
         )
-        _write_views(writer, self.views, specs, has, totals)
+        _write_views(writer, {view: self._rows(view, has.get(view)) for view in self.views}, specs, totals)
         writer.finish()
         return open_features(store)
 
@@ -319,8 +322,8 @@ class Samples:
     ) -> tuple[dict[str, Any], dict[str, ViewSpec], dict[str, np.ndarray]]:
         """Return the attributes and the view descriptions of a store, and the masks of the available samples."""
         attributes, has, gaps = dict(self.attributes), dict(present or {}), dict[str, dict[str, int]]()
-        for view, X in self.views.items():
-            found = None if view in complete else gaps_of(view, X)
+        for view in self.views:
+            found = None if view in complete else gaps_of(view, self._rows(view))
             if found is not None and not found.present.all():
                 has[view] = found.present & has.get(view, True)
             if found is not None and found.cells.any():
@@ -351,17 +354,28 @@ class Samples:
         """
         if self.split is not None:
             return "its split has to be stored"
-        for view, X in self.views.items():
-            if view not in self.sources:
-                return f"view {view!r} is not an array in separate files"
-            for part in X.parts if isinstance(X, Stacked) else [X]:
-                by_rows = isinstance(part, np.memmap) and part.flags.c_contiguous
-                largest = 0 if by_rows else getattr(part, "largest", None)
-                if largest is None:
-                    return f"view {view!r} is in files whose rows cannot be read in any order"
-                if largest > _SLAB:
-                    return f"view {view!r} has chunks of {amount(largest)}, more than {amount(_SLAB)}"
+        return next(filter(None, map(self._single_pass, self.views)), None)
+
+    def _single_pass(self, view: str) -> str | None:
+        """Return the reason why workers cannot read any rows of a view from its files, or None if they can."""
+        X = self.views[view]
+        if view not in self.sources:
+            return f"view {view!r} is not an array in separate files"
+        for part in X.parts if isinstance(X, Stacked) else [X]:
+            by_rows = isinstance(part, np.memmap) and part.flags.c_contiguous
+            largest = 0 if by_rows else getattr(part, "largest", None)
+            if largest is None:
+                return f"view {view!r} is in files whose rows cannot be read in any order"
+            if largest > _SLAB:
+                return f"view {view!r} has chunks of {amount(largest)}, more than {amount(_SLAB)}"
         return None
+
+    def _rows(self, view: str, present: np.ndarray | None = None) -> Rows:
+        """Return the rows of a view, with zeros for missing samples; workers open its files if they can."""
+        X = self.views[view]
+        if self._single_pass(view) is None:
+            return SourceView(X, self.sources[view], present=present)
+        return X if present is None else ZeroedRows(X, present)
 
     def in_place(self, url: str, provenance: Provenance | None = None) -> FeatureStore:
         """Open the samples as a feature store whose views are read from their files.
@@ -427,6 +441,11 @@ class SourceView(ByRows):
         return np.dtype(self.source.dtype).newbyteorder("=")
 
     @property
+    def shards(self) -> list[tuple[str, int]]:
+        """Names and row counts of the files, or no items if there is only one file."""
+        return getattr(self.source, "shards", [])
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions of the view, which is 2."""
         return 2
@@ -456,19 +475,14 @@ class ZeroedRows:
 
 
 def _write_views(
-    writer: FeatureWriter,
-    views: Mapping[str, Rows],
-    specs: Mapping[str, ViewSpec],
-    present: Mapping[str, np.ndarray],
-    totals: Mapping[str, float] | None,
+    writer: FeatureWriter, views: Mapping[str, Rows], specs: Mapping[str, ViewSpec], totals: Mapping[str, float] | None
 ) -> None:
     """Write the missing blocks of all views. If the data are invalid, remove a store that this call created."""
     missing = set(writer.missing())
     fresh = len(missing) == len(views) * writer.n_blocks
     try:
         for view, X in views.items():
-            given = ZeroedRows(X, present[view]) if view in present else X
-            total = _write_view(writer, view, given, np.dtype(specs[view].dtype), missing, totals is not None)
+            total = _write_view(writer, view, X, np.dtype(specs[view].dtype), missing, totals is not None)
             if totals is not None and not np.isclose(total, totals[view], rtol=1e-6, atol=1e-4):
                 raise DataError(
                     f"view {view!r} has the sum {total:.10g}, expected {totals[view]:.10g} as in the card; "
@@ -483,18 +497,32 @@ def _write_views(
 def _write_view(
     writer: FeatureWriter, view: str, X: Rows, dtype: np.dtype, missing: set[tuple[str, int]], whole: bool
 ) -> float:
-    """Write the missing blocks of a view; return the sum of the written values, or of all values if `whole` is True."""
-    total, blocks, ordered = 0.0, row_blocks(writer.n_samples, writer.block), InOrder(X)
-    with stage(f"write {view}", len(blocks)) as advance:
-        for i, where in enumerate(blocks):
-            if whole or (view, i) in missing:
-                values = ordered[where]
-                total += float(values.sum(dtype=np.float64))
-                if (view, i) in missing:
-                    title = f"view {view!r}, rows {where.start} to {where.stop - 1}"
-                    writer.write(view, i, _whole_numbers(values, dtype, title))
-            advance(1)
-    return total
+    """Write the missing blocks of a view, and return the sum of its values, of all blocks if `whole` is True."""
+    ordered = InOrder(X)
+
+    def work(blocks: list[int]) -> float:
+        total = 0.0
+        for i in blocks:
+            where = writer.rows(i)
+            values = ordered[where]
+            total += float(values.sum(dtype=np.float64))
+            if (view, i) in missing:
+                title = f"view {view!r}, rows {where.start} to {where.stop - 1}"
+                writer.write(view, i, _whole_numbers(values, dtype, title))
+        return total
+
+    return sum(
+        _each_part(f"write {view}", X, work, [i for i in range(writer.n_blocks) if whole or (view, i) in missing])
+    )
+
+
+def _each_part(name: str, X: Rows, work: Callable[[list[int]], T], blocks: list[int]) -> list[T]:
+    """Call `work` with lists of consecutive blocks, on the workers of the current cluster if they can open the files."""
+    client = current_client() if isinstance(X, SourceView) else None
+    # Every worker thread processes a few lists of blocks, because reading a row group twice is expensive.
+    parts = grouped(blocks, len(blocks) if client is None else 4 * sum(worker_threads(client).values()))
+    with connect("in-process") if client is None else nullcontext():
+        return [found for _, found in each(name, lambda part: work(parts[part]), range(len(parts)))]
 
 
 def _whole_numbers(values: Block, dtype: np.dtype, where: str) -> Block:
@@ -529,9 +557,11 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
         return None
     cells, present, blocks = np.zeros(d, np.intp), np.ones(n, bool), row_blocks(n, _BLOCK)
     ordered = InOrder(source)
-    shards, counted = getattr(source, "shards", []), dict[str, int]()
-    with stage(f"find missing values in {view}", len(blocks)) as advance:
-        for where in blocks:
+    shards, counted = getattr(source, "shards", []), Counter[str]()
+
+    def work(part: list[int]) -> list[tuple[slice, Any, Any, Any]]:
+        found = []
+        for where in (blocks[i] for i in part):
             block = ordered[where]
             gap = _missing(block)
             if not _is_finite(block) and (infinite := np.isinf(dense(block))).any():
@@ -543,11 +573,15 @@ def gaps_of(view: str, source: Rows) -> Gaps | None:
                 )
             if gap is not None:
                 has = ~gap.all(axis=1)
-                present[where], cells = has, cells + gap[has].sum(axis=0)
-                for row in np.flatnonzero(gap.any(axis=1)).tolist() if shards else ():
-                    shard = str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0]
-                    counted[shard] = counted.get(shard, 0) + 1
-            advance(1)
+                gaps = np.flatnonzero(gap.any(axis=1)).tolist() if shards else ()
+                names = (str(row_of_shard(shards, where.start + row)).rpartition(", row ")[0] for row in gaps)
+                found.append((where, has, gap[has].sum(axis=0), Counter(names)))
+        return found
+
+    for part in _each_part(f"find missing values in {view}", source, work, list(range(len(blocks)))):
+        for where, has, missing, incomplete in part:
+            present[where], cells = has, cells + missing
+            counted.update(incomplete)
     for shard, count in counted.items():
         log.warning("view %r: %s has NaN in %d rows, which are treated as missing values", view, shard, count)
     if not present.any():

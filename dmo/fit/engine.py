@@ -19,7 +19,7 @@ from dmo.fit.passes import FeatureRows, collect_moments
 from dmo.inputs import per_view
 from dmo.kernels import parse
 from dmo.kernels.composite import is_pairwise
-from dmo.kernels.multikernel import is_product
+from dmo.kernels.product import is_product
 from dmo.lowrank import FeatureMap
 from dmo.lowrank.approximations import BestLowRank, Meka, Nystrom
 from dmo.lowrank.sampling import MOST_ROWS

@@ -44,7 +44,7 @@ from dmo.errors import UserError
 from dmo.inputs.containers import Columns
 from dmo.inputs.needs import one_of, optional, per_view
 from dmo.kernels import parse
-from dmo.kernels.multikernel import is_product
+from dmo.kernels.product import is_product
 from dmo.parameters import ParameterObject, flat
 
 Scales = (

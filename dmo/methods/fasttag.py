@@ -43,7 +43,7 @@ from dmo.inputs import (
     sample_count,
     with_unknown,
 )
-from dmo.kernels.multikernel import is_product
+from dmo.kernels.product import is_product
 from dmo.methods.annotator import OnBase
 from dmo.methods.filling import complete_labels
 from dmo.methods.options import Decoder

@@ -23,7 +23,7 @@ from dmo.errors import UserError
 from dmo.fit.krylov import Krylov
 from dmo.inputs import Data, KnownRows, LabelRows, SampleWeights, check_raw_views, per_view, sample_count
 from dmo.kernels import gram_matrix, parse
-from dmo.kernels.multikernel import is_product
+from dmo.kernels.product import is_product
 from dmo.methods.ridge import MultiViewRidge
 
 _SOME = 256  # number of samples from which the mean diagonal of a kernel is estimated

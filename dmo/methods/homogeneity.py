@@ -40,7 +40,8 @@ from dmo.inputs import (
     sample_count,
 )
 from dmo.kernels import parse
-from dmo.kernels.multikernel import MultiKernel, is_product
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.product import is_product
 from dmo.linalg.eigen import Eigenpairs, fix_signs
 from dmo.linalg.smoothers import LinearSmoother
 from dmo.linalg.solve import COEFFICIENTS

@@ -44,7 +44,8 @@ from dmo.inputs import (
 )
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear
-from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.product import ProductKernel, is_product
 from dmo.memory import memory
 from dmo.methods.annotator import Statistics
 from dmo.methods.filling import complete_labels

@@ -61,7 +61,8 @@ from dmo.inputs import (
 )
 from dmo.inputs.outputs import Targets
 from dmo.kernels import Linear, parse
-from dmo.kernels.multikernel import MultiKernel, ProductKernel, is_product
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.product import ProductKernel, is_product
 from dmo.linalg.factors import RowGram
 from dmo.linalg.operators import Dense
 from dmo.linalg.smoothers import leave_one_out

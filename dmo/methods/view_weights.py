@@ -33,7 +33,8 @@ from dmo.fit.moments import LABELS, Moments
 from dmo.fit.ridge_solves import MomentSystem
 from dmo.fit.view_neighbors import ViewDistances, distance_kernel, named_distances
 from dmo.inputs import NOT_NEGATIVE, per_view
-from dmo.kernels.multikernel import MultiKernel, ProductKernel
+from dmo.kernels.multikernel import MultiKernel
+from dmo.kernels.product import ProductKernel
 from dmo.linalg.operators import Dense
 from dmo.linalg.solve import Spectrum
 from dmo.memory import Memory, remembered

@@ -47,7 +47,7 @@ from dmo.inputs.views import KeptRows
 from dmo.kernels import Linear, parse, rescaled
 from dmo.kernels.base import BandwidthKernel
 from dmo.kernels.composite import is_pairwise
-from dmo.kernels.multikernel import ProductKernel, is_product
+from dmo.kernels.product import ProductKernel, is_product
 from dmo.memory import remembering
 from dmo.methods.annotator import Annotator, targets
 from dmo.methods.catalog import METHODS

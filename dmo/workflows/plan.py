@@ -22,8 +22,8 @@ from dmo.fit.view_neighbors import QUERIES
 from dmo.inputs import per_view
 from dmo.inputs.views import is_lazy
 from dmo.kernels import Linear, parse, parse_relation
-from dmo.kernels.multikernel import is_product
 from dmo.kernels.pairs import SAMPLE
+from dmo.kernels.product import is_product
 from dmo.linalg.cg import default_rank
 from dmo.linalg.eigen import basis_columns
 from dmo.linalg.tiles import product_bytes, product_tasks, tile_rows

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import _thread
 import argparse
+import csv
 import errno
 import json
 import logging
@@ -218,9 +219,9 @@ HELP = {
 FLAGS = ("json", "quiet", "verbose")
 """Run options that are flags without a value."""
 SCHEDULER = (
-    "Where to run, such as local, slurm or tcp://HOST:PORT. Values: in-process, local, tcp://HOST:PORT, "
-    "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. Default: "
-    "DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process."
+    "Where to run, such as local, slurm or tcp://HOST:PORT. Values: auto, in-process, local, tcp://HOST:PORT, "
+    "tls://HOST:PORT, a scheduler file, slurm, pbs, lsf, kubernetes, gateway, ssh or ssh:HOST,HOST. The value auto uses "
+    "a cluster only for many samples. Default: DASK_SCHEDULER_ADDRESS, else the setting dmo.scheduler, else in-process."
 )
 
 
@@ -272,8 +273,38 @@ def running(options: RunOptions, program: str) -> Iterator[None]:
         _options.reset(token)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--scheduler` and the options of `RunOptions` to the argument parser of a pipeline."""
+def names_in(text: str) -> list[str]:
+    """Split comma-separated names; a name that contains a comma must be quoted as in CSV files."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
+
+
+COMMON: dict[str, tuple[Callable[[str], Any], str]] = {
+    "data": (str, "Folder of the data sets."),
+    "work": (str, "Folder or URL for stores and results, which later runs reuse."),
+    "sets": (names_in, "Data sets, comma-separated."),
+    "views": (names_in, "Views, comma-separated."),
+    "methods": (names_in, "Methods, comma-separated."),
+    "seeds": (int, "Number of trials."),
+    "seed": (int, "Seed of the random generator."),
+    "json": (Path, "JSON file for the results."),
+}
+"""Type and help text of the options that several pipelines and benchmarks have."""
+
+
+def option_parser(about: str | None, *, run: bool = False, **common: Any) -> argparse.ArgumentParser:
+    """Create the argument parser of a pipeline with options of `COMMON`, and with run options if `run` is true.
+
+    The values of `common` are the defaults of the options; the default `...` makes an option required.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in common.items():
+        kind, text = COMMON[name]
+        default = ",".join(default) if isinstance(default, list) else default
+        shown = text if default in (None, ...) else f"{text} Default: {default}."
+        given: dict[str, Any] = {"required": True} if default is ... else {"default": default}
+        parser.add_argument(f"--{name}", type=kind, metavar=name.upper(), help=shown, **given)
+    if not run:
+        return parser
     group = parser.add_argument_group("run")
     group.add_argument("--scheduler", help=SCHEDULER)
     for name in FLAGS[1:]:  # Pipelines write files and have no option --json.
@@ -283,6 +314,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
             continue
         kind = int if name in ("workers", "worker_threads") else str
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=text)
+    return parser
 
 
 def run_pipeline(file: str, options: argparse.Namespace, work: Callable[[Session], None]) -> int:
@@ -383,9 +415,9 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self.run.once(text):
-            # Always print warnings, the address of the dashboard, notes on searches, and the first message about the
-            # engine. Print other log records only if details are requested.
-            told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "tune: "))
+            # Always print warnings, the address of the dashboard, notes on searches, the choice of a cluster, and the first
+            # message about the engine. Print other log records only if details are requested.
+            told = record.levelno > logging.INFO or text.startswith(("dashboard: ", "scheduler: ", "tune: "))
             told = told or (text.startswith("engine: ") and self.run.once("engine: "))
             (self.run.note if told else self.run.detail)(text)
 

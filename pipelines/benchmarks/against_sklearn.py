@@ -21,7 +21,6 @@ not computed again.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import time
@@ -66,6 +65,7 @@ from dmo.formats.arff import read_arff, read_label_list
 from dmo.metrics import metric_of, ranking_scores, regression_scores, set_scores
 from dmo.metrics.annotation import auc_macro, f1_macro
 from dmo.select.sweeps import settings, stratified_folds
+from dmo.workflows.program import option_parser
 from pipelines.datasets.reuters import ingest_reuters
 
 FOLDS = 3
@@ -420,14 +420,7 @@ def table(done: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Read the data sets and compare the methods."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        help="folder with corel5k, espgame, labels, mulan, multi_target, multi_view, rcv1, reuters21578",
-    )
-    parser.add_argument("--seeds", type=int, default=1, help="number of splits")
-    parser.add_argument("--sets", default="", help="names of data sets, comma-separated")
+    parser = option_parser(__doc__, data=None, seeds=1, sets=[])
     parser.add_argument(
         "--methods", default="", help="methods to run, comma-separated (dmo: all methods of dmo); default: all"
     )
@@ -437,9 +430,9 @@ def main() -> None:
     done = json.loads(options.rows.read_text()) if options.rows.exists() else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in filter(None, options.sets.split(",")):
+        for name in options.sets:
             for seed in range(options.seeds):
-                compare(name, seed, read(name, options.data, seed), done, options.rows, options.methods)
+                compare(name, seed, read(name, Path(options.data), seed), done, options.rows, options.methods)
     if options.table is not None:
         options.table.write_text(table(done))
 

@@ -10,7 +10,6 @@ chunks. The table is in codecs.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -26,6 +25,7 @@ from rich.table import Table
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from dmo import stores
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
@@ -106,9 +106,8 @@ def measured(folder: Path, X: np.ndarray, write: Callable[[], Any], read: Callab
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, json=None)
     parser.add_argument("--block", type=int, default=1024, help="rows per chunk")
-    parser.add_argument("--json", type=Path, help="JSON file for the results")
     asked = parser.parse_args()
     console, figures = Console(width=110), {}
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1})

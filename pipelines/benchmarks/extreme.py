@@ -32,6 +32,7 @@ from dmo import MultiViewRidge
 from dmo.datasets import read_arff
 from dmo.decoders import Scores
 from dmo.metrics import top_scores
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
@@ -157,9 +158,7 @@ def measure(name: str, method: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=[*MULAN, *DRAWN], choices=[*MULAN, *DRAWN])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser = option_parser(__doc__, sets=[*MULAN, *DRAWN], methods=list(METHODS))
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,15 +1,14 @@
 """Fuzzing of every reader of dmo: damaged files must be read or rejected without a crash, a hang or excessive memory.
 
-    python pipelines/benchmarks/fuzz.py [--files 10000] [--seed 0] [--only ARFF npz] [--out fuzzed]
+    python pipelines/benchmarks/fuzz.py [--files 10000] [--seed 0] [--only ARFF npz] [--work fuzzed]
 
 Valid small files of each format are changed (bits, spans, words of the format, numbers; a third of them below their
 compression, archive or checksums) and read in forked processes. A file is "refused" if dmo raises its own error of one
-sentence. Files with any other outcome are kept below --out with their error, and the exit code is 1. Linux only.
+sentence. Files with any other outcome are kept below --work with their error, and the exit code is 1. Linux only.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import multiprocessing
@@ -33,6 +32,8 @@ from _fuzzed_files import FILES
 from _fuzzed_stores import STORES
 from rich.console import Console
 from rich.table import Table
+
+from dmo.workflows.program import option_parser
 
 READERS: dict[str, Reader] = FILES | STORES
 LIMIT = 10  # seconds per file
@@ -312,17 +313,15 @@ def _keep(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, seed=0, work=None)
     parser.add_argument("--files", type=int, default=10_000, help="changed files per reader")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=list(READERS), metavar="READER", help=", ".join(READERS))
-    parser.add_argument("--out", type=Path, help="folder for the files that caused faults")
     parser.add_argument("--json", action="store_true", help="print counts and faults as JSON")
     asked = parser.parse_args()
     results: dict[str, Found] = {}
     for name in asked.only or READERS:
         started = time.perf_counter()
-        results[name] = fuzz(name, READERS[name], asked.files, asked.seed, asked.out)
+        results[name] = fuzz(name, READERS[name], asked.files, asked.seed, asked.work and Path(asked.work))
         if not asked.json:
             Console(stderr=True).print(f"{name}: {dict(results[name].counts)}, {time.perf_counter() - started:.0f} s")
     if asked.json:

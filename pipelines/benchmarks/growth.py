@@ -12,7 +12,6 @@ model of `FITTED` samples. NAME selects the steps whose name contains it. The ta
 
 from __future__ import annotations
 
-import argparse
 import csv
 import functools
 import json
@@ -34,6 +33,7 @@ from walk import shell
 
 import dmo
 from dmo.datasets import Samples
+from dmo.workflows.program import option_parser
 
 SMALL, FITTED, SIZES = 200, 1000, (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
 """Numbers of samples for the start-up time, for the models that predict, and for the measurements."""
@@ -48,9 +48,8 @@ MEANT: dict[str, tuple[float, str]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, json=None)
     parser.add_argument("name", nargs="*", help="parts of the names of steps (default: all steps)")
-    parser.add_argument("--json", type=Path, help="JSON file for the results")
     parser.add_argument("--markdown", type=Path, help="Markdown file for the table")
     parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds per step (default: %(default)g)")
     options = parser.parse_args()

@@ -6,7 +6,6 @@ is no such folder. Times are the best of several interleaved runs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from dmo.kernels import RBF, ChiSquare, Intersection, Kernel, Laplacian, gram_matrix
 from dmo.threads import thread_count
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
@@ -114,7 +114,7 @@ def histogram(name: str, rows: int, repeats: int, clock: Clock) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--rows", type=int, default=4500, help="rows for the RBF kernel (default: 4500)")
     parser.add_argument("--histogram-rows", type=int, default=1500, help="rows for chi2 and L1 (default: 1500)")
     parser.add_argument("--repeats", type=int, default=5, help="measured runs of each call (default: 5)")

@@ -8,7 +8,6 @@ on the machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import resource
@@ -31,6 +30,7 @@ from dmo.decoders import Scores
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
 from dmo.report.canvas import LINES, clean
+from dmo.workflows.program import option_parser
 
 METHODS = ("kgha-nystrom", "kgha-meka", "ridge-nystrom", "ridge-uniform", "sklearn")
 
@@ -114,14 +114,11 @@ def plot(figures: list[dict[str, Any]], path: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__, methods=list(METHODS), work=None, json=None)
     parser.add_argument("--like", default="espgame")
     parser.add_argument("--scales", default="0.05,0.2", help="factors on the rows of the set, comma-separated")
-    parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated: " + ", ".join(METHODS))
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--work", help="folder of the stores, reused by later runs (default: a temporary folder)")
-    parser.add_argument("--json", help="JSON file for the results")
     parser.add_argument("--plot", help="PNG file for a plot of the results")
     arguments = parser.parse_args()
     table = Table(
@@ -143,7 +140,7 @@ def main() -> None:
             start = time.perf_counter()
             n = make_store(path, scale, like=arguments.like).n_samples
             table.add_row(str(n), "draw or open the store", f"{time.perf_counter() - start:.1f}", "", "", "", "", "")
-            for method in arguments.methods.split(","):
+            for method in arguments.methods:
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
                     got = fresh.submit(run, path, method, arguments.rank, arguments.clusters).result()
                 figures.append({"rows": n, "method": method, **got})
@@ -152,7 +149,7 @@ def main() -> None:
                 table.add_row(str(n), method, *cells, f"{got['peak'] / 2**30:.2f}", f"{100 * got['f1']:.1f}")
     Console(width=110).print(table)
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures, indent=1))
+        arguments.json.write_text(json.dumps(figures, indent=1))
     if arguments.plot:
         plot(figures, arguments.plot)
 

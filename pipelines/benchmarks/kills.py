@@ -45,6 +45,7 @@ from rich.table import Table
 
 from dmo import stores
 from dmo.cluster import connect
+from dmo.workflows.program import option_parser
 
 OUT = Console(width=120)
 PATIENCE = 600  # Maximum seconds to wait for workers to come back.
@@ -341,7 +342,7 @@ def kill_commands(asked: argparse.Namespace, work: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, views=list(VIEWS), seed=0, work=None)
     parser.add_argument("--worker-kills", type=int, default=200)
     parser.add_argument("--driver-kills", type=int, default=100)
     parser.add_argument(
@@ -351,12 +352,9 @@ def main() -> int:
     parser.add_argument("--deaths", type=int, default=4, help="deaths in each of the other fits")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game")
     parser.add_argument("--rank", type=int, default=300)
-    parser.add_argument("--views", nargs="*", default=list(VIEWS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=Path, help="folder for the generated store (default: a temporary folder)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        work = asked.work or Path(temporary)
+        work = Path(asked.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
         path = work / f"espgame-{asked.scale:g}-{'-'.join(asked.views)}.zarr"
         with dask.config.set(LASTING):

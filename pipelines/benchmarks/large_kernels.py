@@ -42,6 +42,7 @@ from dmo.linalg.cg import BlockCG
 from dmo.metrics import annotation_scores
 from dmo.progress import bars
 from dmo.workflows.plan import plan_fit
+from dmo.workflows.program import option_parser
 
 TEST, HIDDEN, POSITIVE = 4000, 16, 5
 OUT = Console(width=150)
@@ -152,29 +153,24 @@ def row(method: str, storage: str, found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, run=True, views=None, methods=["kgha", "ridge", "morp", "nystrom"], work=None)
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--features", type=int, default=500)
     parser.add_argument("--labels", type=int, default=100)
     parser.add_argument("--like", choices=list(SHAPES), help="public set whose shape is used (default: one view)")
-    parser.add_argument("--views", nargs="*", help="views of --like; morp supports one")
     parser.add_argument("--steps", type=int, help="maximum number of steps of als")
-    parser.add_argument("--methods", nargs="*", default=["kgha", "ridge", "morp", "nystrom"], help="methods; also als")
     parser.add_argument("--storages", nargs="*", default=["stored", "recomputed", "resident"])
     parser.add_argument("--ridge", type=float, default=0.1)
     parser.add_argument("--components", type=int, default=50, help="components of MORP, and of KGHA with --like")
     parser.add_argument("--rank", type=int, default=2000, help="rank of nystrom")
-    parser.add_argument("--scheduler", default="local", help="scheduler, as for `dmo fit`")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--memory-limit", default="1GiB")
-    parser.add_argument("--folder", help="folder of the stores, reused by later runs (default: a temporary folder)")
+    parser.set_defaults(scheduler="local", workers=2, memory_limit="1GiB")
     asked = parser.parse_args()
     head = ("", "storage", "s", "CPU s", "planned MiB", "driver MiB", "workers MiB", "products")
     table = Table(*head, "residual", f"F1 of top {POSITIVE}")
     shape = "-".join([asked.like, *(asked.views or [])] if asked.like else [f"{asked.features}-{asked.labels}"])
     table.title = f"{asked.samples} samples, {shape}, ridge {asked.ridge:g}"
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(asked.folder or temporary)
+        folder = Path(asked.work or temporary)
         path = (
             folder
             / f"{asked.like or 'drawn'}-{asked.samples}-{asked.features}-{asked.labels}{''.join(asked.views or [])}.zarr"

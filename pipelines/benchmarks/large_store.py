@@ -1,7 +1,7 @@
 """CPU seconds and peak anonymous memory of commands on a large store, compared with plain loops (Linux only).
 
     OPENBLAS_NUM_THREADS=1 python pipelines/benchmarks/large_store.py [--samples N ...] [--labels L] [--shards K]
-        [--parquet] [--workers W] [--rivals] [--only PART] [--folder DIR]
+        [--parquet] [--workers W] [--rivals] [--only PART] [--work WORK]
 
 Features (float32) and labels (uint8, or CSR from 2000 labels on) are generated block by block into shards. Anonymous
 memory is RssAnon in /proc/PID/status, sampled every 5 ms; pages of files, such as memory-mapped `.npy` files, do not
@@ -32,6 +32,8 @@ import psutil
 import scipy.sparse
 from rich.console import Console
 from rich.table import Table
+
+from dmo.workflows.program import option_parser
 
 BLOCK = 10_000
 """Samples that are generated at a time."""
@@ -212,7 +214,7 @@ def costs_of(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, C
             shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         yield name, measured(["-m", "dmo", *arguments, "--quiet"], "workers" in name)
     for name in RIVALS if options.rivals else ():
-        yield name, measured([__file__, "--rival", name, "--folder", str(folder)], children=False)
+        yield name, measured([__file__, "--rival", name, "--work", str(folder)], children=False)
 
 
 def extrapolated(sizes: list[int], found: list[dict[str, Cost]]) -> Table:
@@ -229,7 +231,7 @@ def extrapolated(sizes: list[int], found: list[dict[str, Cost]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, work=None)
     parser.add_argument("--samples", type=int, nargs="+", default=[200_000])
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--labels", type=int, default=100)
@@ -238,16 +240,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="also run on a local cluster with this many workers")
     parser.add_argument("--rivals", action="store_true", help="also run scikit-learn and loops with NumPy")
     parser.add_argument("--only", action="append", help="parts of names of commands to run (default: all)")
-    parser.add_argument("--folder", type=Path, help="folder that keeps the files, which a later run reuses")
     parser.add_argument("--rival", choices=RIVALS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rival:
-        RIVALS[options.rival](options.folder)
+        RIVALS[options.rival](Path(options.work))
         return
     found = list[dict[str, Cost]]()
     for samples in options.samples:
         with TemporaryDirectory() as temporary:
-            folder = Path(temporary) if options.folder is None else options.folder / str(samples)
+            folder = Path(temporary) if options.work is None else Path(options.work) / str(samples)
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / "set.json").exists():
                 draw(folder, samples, options.features, options.labels, options.shards, options.parquet)

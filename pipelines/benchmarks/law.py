@@ -15,7 +15,6 @@ exceeds `BOUNDS`. One BLAS thread; Linux only.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -41,6 +40,7 @@ from dmo.kernels import RBF
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
 from dmo.linalg.cg import BlockCG, NystromPreconditioner, default_rank
 from dmo.linalg.tiles import Tiles, tile_rows
+from dmo.workflows.program import option_parser
 
 COLUMNS, REPEATS = 268, 5
 RESIDENT, PLAIN = Exact("resident"), Scores(label_sets=False)
@@ -176,7 +176,7 @@ def failures(found: dict[tuple[int, int], dict[str, np.ndarray]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__)
     parser.add_argument("--samples", type=int, nargs="*", default=[4000, 8000, 16_000])
     parser.add_argument("--workers", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--fits", nargs="*", choices=list(FITS), default=list(FITS))

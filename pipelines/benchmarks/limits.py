@@ -56,6 +56,7 @@ from dmo.linalg.tiles import Tiles
 from dmo.lowrank.nystrom import from_landmarks
 from dmo.progress import bars
 from dmo.selection import sweep
+from dmo.workflows.program import option_parser
 
 VIEWS = {  # views of ESP Game: number of features, fraction of non-zero entries (1: real numbers)
     "rgb": (5184, 0.07),
@@ -500,11 +501,10 @@ def compare(base: Path, new: Path) -> None:
 
 def main(works: Works = WORKS, script: str = __file__, about: str | None = __doc__) -> None:
     """Run the command line of a script with such tasks."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(about, json=None)
     parser.add_argument("--works", nargs="*", default=list(works), choices=works)
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the sizes of the tasks")
-    parser.add_argument("--json", type=Path, help="JSON file for the results")
     parser.add_argument("--compare", nargs=2, type=Path, help="two JSON files to compare")
     parser.add_argument("--one", choices=works, help=argparse.SUPPRESS)
     asked = parser.parse_args()

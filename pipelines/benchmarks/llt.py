@@ -9,7 +9,6 @@ The script prints one line of JSON per measurement. Seconds are elapsed time; me
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -27,24 +26,24 @@ from dmo.kernels import RBF
 from dmo.lowrank.approximations import Nystrom
 from dmo.methods.llt_svr import LLTSVR
 from dmo.metrics import jaccard_accuracy
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser = option_parser(__doc__, data=DATA)
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--outputs", type=int, default=10)
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--cost", type=float, nargs="+", default=[1.0, 10.0])
     arguments = parser.parse_args()
     for name in ("yeast", "scene"):
-        if (arguments.data / "mulan" / name).is_dir():
+        if (Path(arguments.data) / "mulan" / name).is_dir():
             for cost in arguments.cost:
-                labels(arguments.data / "mulan" / name, name, cost)
+                labels(Path(arguments.data) / "mulan" / name, name, cost)
         else:
-            print(json.dumps({"data": name, "skipped": f"no {arguments.data / 'mulan' / name}; set DMO_DATA"}))
+            print(json.dumps({"data": name, "skipped": f"no {Path(arguments.data) / 'mulan' / name}; set DMO_DATA"}))
     large(arguments.samples, arguments.outputs, arguments.rank)
 
 

@@ -4,7 +4,7 @@ There is a table for every data set and bandwidth factor (relative to the mean d
 Frobenius error at equal memory (n x r numbers for Nystrom of rank r; n k_s + (S k)^2 for MEKA), the error of the kernel
 between 1000 new rows and the n fitted ones, and the time in seconds and relative to products of the n x n kernel with
 130 columns in the same process. Errors are measured on 2000 random whole rows of the kernel. "reference" is randomly
-pivoted Cholesky with one pivot at a time. Real views are read from the folder in DMO_DATA. With --out, there is an
+pivoted Cholesky with one pivot at a time. Real views are read from the folder in DMO_DATA. With --work, there is an
 image per data set and factor, if matplotlib is installed.
 
     python pipelines/benchmarks/lowrank.py --rows 4000 --ranks 100 200 --seeds 3
@@ -12,7 +12,6 @@ image per data set and factor, if matplotlib is installed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from dmo.lowrank import FeatureMap, choose, from_landmarks, meka, nystrom
 from dmo.lowrank.landmarks import Landmarks
 from dmo.lowrank.meka import Basis, Link
 from dmo.report.canvas import LINES, clean
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 NYSTROM: tuple[Landmarks, ...] = ("uniform", "rpcholesky", "kmeans")
@@ -260,13 +260,12 @@ def plot(title: str, case: Case, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, seeds=5, work=None)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument(
         "--ranks", type=int, nargs="+", help="ranks of Nystrom that determine the memory (default: n/80, n/40, n/20)"
     )
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--factors", type=float, nargs="+", default=[1.0, 0.3])
     parser.add_argument(
         "--data",
@@ -274,7 +273,6 @@ def main() -> None:
         default=["clustered", "generated", "espgame/DenseHue", "corel5k/Gist", "corel5k/DenseHueV3H1"],
         help="clustered, generated, espgame/<view> or corel5k/<view>",
     )
-    parser.add_argument("--out", type=Path, help="folder for images")
     arguments = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 160)
     for name in arguments.data:
@@ -291,10 +289,10 @@ def main() -> None:
             case = measure(X, new, kernel, ranks, arguments.clusters, arguments.seeds, console)
             title = f"{name}, {len(X)} x {X.shape[1]}, rbf at {factor:g} x the mean distance"
             console.print(tabulate(title, case, ranks), ratios(case, factor))
-            if arguments.out:
-                arguments.out.mkdir(parents=True, exist_ok=True)
+            if arguments.work:
+                Path(arguments.work).mkdir(parents=True, exist_ok=True)
                 try:
-                    plot(title, case, arguments.out / f"lowrank-{name.replace('/', '-')}-{factor:g}.png")
+                    plot(title, case, Path(arguments.work) / f"lowrank-{name.replace('/', '-')}-{factor:g}.png")
                 except ImportError:
                     console.print("no images: matplotlib is not installed")
 

@@ -12,7 +12,6 @@ F1. The data are read from the folder in DMO_DATA.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from dmo.decoders import Scores
 from dmo.errors import UserError
 from dmo.metrics import annotation_scores
 from dmo.report.canvas import LINES, clean
+from dmo.workflows.program import option_parser
 
 DATA = Path(os.environ.get("DMO_DATA", "."))
 
@@ -152,8 +152,7 @@ def _timed(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", default=["corel5k", "yeast", "bibtex"])
+    parser = option_parser(__doc__, sets=["corel5k", "yeast", "bibtex"])
     parser.add_argument("--models", nargs="+", default=["ridge", "kgha"], choices=["ridge", "kgha"])
     parser.add_argument("--decoded", action="store_true", help="learn decoders for F1")
     parser.add_argument("--repeats", type=int, default=1, help="number of random choices of the hidden entries")

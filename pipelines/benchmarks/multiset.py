@@ -10,7 +10,6 @@ whole fit.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from typing import Any
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from dmo import MultiSetCCA, Nystrom, Solver
 from dmo.kernels import RBF
+from dmo.workflows.program import option_parser
 
 VIEWS = ("gist", "dense_hue", "harris_hue")
 SHRINKAGE = 0.01
@@ -43,7 +43,7 @@ def agreement(A: np.ndarray, B: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__)
     parser.add_argument("--samples", type=int, nargs="+", default=[500, 1000, 2000])
     parser.add_argument("--components", type=int, default=5)
     parser.add_argument("--rank", type=int, default=300)

@@ -38,6 +38,7 @@ from dmo.cluster import connect
 from dmo.decoders import Scores
 from dmo.kernels import RBF
 from dmo.metrics import auc_macro
+from dmo.workflows.program import option_parser
 
 TEST, CHUNK, LABELS, HIDDEN, COMPONENTS, RANK, RIDGE = 20_000, 4096, 10, 20, 20, 300, 0.1
 OUT = Console(width=130)
@@ -182,18 +183,15 @@ def run(name: str, folder: str, asked: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, run=True, methods=None, work=None)
     parser.add_argument("--samples", type=int, default=500_000)
     parser.add_argument("--features", type=int, default=500)
-    parser.add_argument("--methods", nargs="*", choices=list(METHODS), help="default: all")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--memory-limit", default="2GiB")
-    parser.add_argument("--folder", help="folder of the rows, reused by later runs (default: a temporary folder)")
+    parser.set_defaults(workers=2, memory_limit="2GiB")
     asked = parser.parse_args()
     table = Table("", "s", "CPU s", "transform CPU s", "driver MiB", "worker MiB", "held out, %")
     table.title = f"{asked.samples} x {asked.features}, on disk"
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(asked.folder or temporary) / f"rows-{asked.samples}-{asked.features}"
+        folder = Path(asked.work or temporary) / f"rows-{asked.samples}-{asked.features}"
         if not (folder / "Y.npy").exists():
             draw(folder, asked.samples, asked.features)
         for name in asked.methods or METHODS:

@@ -11,7 +11,6 @@ submitted and held at once, and the peak memory, next to the values that `dmo pl
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from dmo import KGHA, Nystrom
 from dmo.cluster import connect
 from dmo.progress import bars
 from dmo.workflows.plan import pass_graph
+from dmo.workflows.program import option_parser
 
 PASS = "pass over the rows"
 
@@ -138,15 +138,14 @@ def _peak(pid: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, work=None)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game; 0: skip")
     parser.add_argument("--rank", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, nargs="*", default=[20_000, 100_000], help="numbers of rows; none: skip")
-    parser.add_argument("--work", type=Path, help="folder for the generated store (default: a temporary folder)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        work = asked.work or Path(temporary)
+        work = Path(asked.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
         if asked.scale:
             shares(asked.scale, asked.rank, asked.repeats, work)

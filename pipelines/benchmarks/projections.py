@@ -1,7 +1,7 @@
 """MORP compared with scikit-learn's KernelPCA on the same rows, and MLSI on a sparse store too large for an n x n
 matrix.
 
-    python pipelines/benchmarks/projections.py [--scale 1] [--view gist] [--documents 200000] [--words 50000]
+    python pipelines/benchmarks/projections.py [--scale 1] [--views gist] [--documents 200000] [--words 50000]
     python pipelines/benchmarks/projections.py --scale 0 --documents 804414 --words 47236 --labels 103 --components 50
                                                --text "MLSI Krylov,TruncatedSVD (scikit-learn)"   # RCV1's shape
 
@@ -11,7 +11,6 @@ least squares on the coordinates of the test rows.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import resource
 import tempfile
@@ -32,6 +31,7 @@ from dmo.blocks import dense
 from dmo.kernels import RBF, normalize_rows
 from dmo.metrics import auc_macro
 from dmo.stores import ViewSpec, create_features, open_features
+from dmo.workflows.program import option_parser
 
 KERNEL_METHODS = ("MORP exact", "KernelPCA, ARPACK (scikit-learn)", "MORP Meka", "MORP Nystrom")
 TEXT_METHODS = ("MLSI Krylov", "MLSI Nystrom", "TruncatedSVD (scikit-learn)")
@@ -147,9 +147,8 @@ def show(title: str, found: dict[str, dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, views=["gist"])
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the 20 770 rows of ESP Game; 0: skip")
-    parser.add_argument("--views", default="gist", help="view of ESP Game")
     parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--rank", type=int, default=1000)
     parser.add_argument("--clusters", type=int, default=10)
@@ -160,11 +159,12 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.scale:
         kernel = {
-            method: measure(project, method, asked.scale, asked.views, asked.components, asked.rank, asked.clusters)
+            method: measure(project, method, asked.scale, asked.views[0], asked.components, asked.rank, asked.clusters)
             for method in KERNEL_METHODS
         }
         show(
-            f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.views}", kernel
+            f"{asked.components} components of {round(0.9 * 20770 * asked.scale)} training rows, {asked.views[0]}",
+            kernel,
         )
     with tempfile.TemporaryDirectory() as folder:
         for documents in asked.documents:

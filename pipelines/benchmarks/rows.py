@@ -1,6 +1,6 @@
 """Seconds and memory by number of rows: ridge regression on Nystrom columns from a float16 store on disk.
 
-    python pipelines/benchmarks/rows.py [--samples 100000 300000 1000000] [--rank 1000] [--labels 100] [--folder DIR]
+    python pipelines/benchmarks/rows.py [--samples 100000 300000 1000000] [--rank 1000] [--labels 100] [--work WORK]
 
 One generated feature store (512 features, 1 GB per million rows, 20 000 additional test rows) serves all numbers of
 rows: each fit uses its first rows. Every fit runs in a separate process. The limit is the time of a pass's operations,
@@ -10,7 +10,6 @@ memory without the pages of files; labels occupy one byte each. Linux only.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -28,6 +27,7 @@ from dmo.blocks import Subset, dense
 from dmo.decoders import Scores
 from dmo.metrics import auc_macro
 from dmo.progress import bars
+from dmo.workflows.program import option_parser
 
 NEW, HIDDEN = 20_000, 20
 
@@ -86,19 +86,17 @@ def run(path: str, n: int, rank: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, work=None, json=None)
     parser.add_argument("--samples", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--labels", type=int, default=100)
     parser.add_argument("--rank", type=int, default=1000)
-    parser.add_argument("--folder", help="folder of the store, reused by later runs (default: a temporary folder)")
-    parser.add_argument("--json", type=Path, help="JSON file for the results")
     asked = parser.parse_args()
     table = Table("rows", "s", "CPU s", "per million", "fraction of the limit", "MiB", "labels", "AUC, %")
     table.title = f"{asked.features} features, float16, rank {asked.rank}, {asked.labels} labels"
     figures = []
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(asked.folder or temporary) / f"rows-{max(asked.samples)}-{asked.features}-{asked.labels}.zarr"
+        path = Path(asked.work or temporary) / f"rows-{max(asked.samples)}-{asked.features}-{asked.labels}.zarr"
         try:
             stores.open_features(path)
         except (FileNotFoundError, stores.StoreError):

@@ -1,6 +1,6 @@
 """Solves with one kernel: Cholesky and conjugate gradients of dmo compared with scikit-learn's KernelRidge.
 
-    python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods sklearn64 sklearn32 cholesky mixed cg]
+    python pipelines/benchmarks/solvers.py [--samples 18689] [--ridge 0.1] [--methods sklearn64,sklearn32,cholesky,mixed,cg]
 
 The kernel is Gaussian at the mean distance, on the view gist of a generated store of ESP Game's shape. For dmo, its
 entries are float32. It is computed before the measurement for all methods. "First solve" computes the coefficients of
@@ -14,7 +14,6 @@ method. Each method runs in a separate process.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -30,6 +29,7 @@ from dmo.kernels import RBF, gram_matrix
 from dmo.linalg.cg import NystromPreconditioner, default_rank
 from dmo.linalg.operators import Dense
 from dmo.linalg.solve import factorize
+from dmo.workflows.program import option_parser
 
 
 def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any]:
@@ -76,10 +76,9 @@ def run(method: str, samples: int, ridge: float, seed: int = 0) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__, methods=["sklearn64", "sklearn32", "cholesky", "mixed", "cg"])
     parser.add_argument("--samples", type=int, default=18689)
     parser.add_argument("--ridge", type=float, default=0.1)
-    parser.add_argument("--methods", nargs="*", default=["sklearn64", "sklearn32", "cholesky", "mixed", "cg"])
     asked = parser.parse_args()
     found = {method: measure(run, method, asked.samples, asked.ridge) for method in asked.methods}
     table = Table(

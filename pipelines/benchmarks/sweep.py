@@ -8,7 +8,6 @@ fits.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from dmo.demo.digits import digits
 from dmo.metrics import annotation_scores
 from dmo.select.sweeps import settings, stratified_folds
 from dmo.selection import sweep
+from dmo.workflows.program import option_parser
 
 GRID = {
     "ridge": [1e-3, 1e-2, 1e-1, 0.3, 1.0],
@@ -58,7 +58,7 @@ def separate_winner(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--scale", type=float, default=0.1, help="factor on the rows of ESP Game")
     parser.add_argument("--rank", type=int, default=300)
     parser.add_argument("--folds", type=int, default=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dmo import KGHA, Meka, Nystrom
+from dmo.workflows.program import option_parser
 
 
 def product_speed(m: int, n: int, d: int) -> float:
@@ -25,7 +25,7 @@ def product_speed(m: int, n: int, d: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--scale", type=float, default=0.1, help="factor on the rows of ESP Game")
     parser.add_argument("--rank", type=int, default=500)
     parser.add_argument("--clusters", type=int, default=10)

@@ -9,7 +9,6 @@ functions that only run at import. `--list` prints the files.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import sys
@@ -27,12 +26,13 @@ from sklearn.datasets import load_digits
 
 import dmo
 import dmo.cli
+from dmo.workflows.program import option_parser
 
 ROOT = Path(dmo.__file__).resolve().parent
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__)
     parser.add_argument("--list", action="store_true", help="list the files with their functions")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,6 @@ DIR contains NAME_train_Gist.fvec, NAME_train_annot.hvecs and so on; README.md i
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from dmo.errors import UserError
 from dmo.formats.arrays import FORMATS, open_vecs
 from dmo.formats.files import DataError
 from dmo.stores import FeatureStore
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 DESCRIPTORS = {
     "rgb": ("RgbV3H1", 5184),
@@ -112,16 +111,14 @@ def _check(name: str, labels: Mapping[str, Path], found: Mapping[str, Mapping[st
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ingest a data set and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = option_parser(__doc__, run=True, views=None)
     made.add_argument("folder", help="folder with the files of the data set")
     made.add_argument("store", help="feature store to write")
     made.add_argument("--name", required=True, help="prefix of the file names, such as iaprtc12 or espgame")
-    made.add_argument("--views", help="descriptors to read, comma-separated (default: all available ones)")
     made.add_argument("--block", type=int, default=1024, help="rows per block")
     made.add_argument("--overwrite", action="store_true", help="replace an existing store")
-    add_run_options(made)
     options = made.parse_args(arguments)
-    views = options.views.split(",") if options.views else None
+    views = options.views
     given = {"views": views, "block": options.block, "overwrite": options.overwrite}
     return run_pipeline(
         __file__, options, lambda _: print(ingest_inria(options.folder, options.store, options.name, **given))

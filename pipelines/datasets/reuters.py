@@ -7,7 +7,6 @@ SOURCE is the folder of .sgm files, or their archive; see README.md in this fold
 
 from __future__ import annotations
 
-import argparse
 import html
 import os
 import re
@@ -33,7 +32,7 @@ from dmo.errors import UserError
 from dmo.formats.files import DataError, SequentialRows, Stacked, decompressing, open_binary
 from dmo.progress import stage
 from dmo.stores import FeatureStore, Provenance
-from dmo.workflows.program import add_run_options, run_pipeline
+from dmo.workflows.program import option_parser, run_pipeline
 
 Selection = Literal["modapte", "modapte-90", "mlsi", "mope"]
 SELECTIONS = ("modapte", "modapte-90", "mlsi", "mope")
@@ -318,7 +317,7 @@ def ingest_reuters(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ingest a selection and return the exit code (see `dmo.workflows.program`)."""
-    made = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = option_parser(__doc__, run=True)
     made.add_argument("source", help="folder of .sgm files, or their archive (reuters21578.tar...)")
     made.add_argument("store", help="feature store to write")
     made.add_argument(
@@ -329,7 +328,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument("--stemmer", choices=("porter",), help="reduce words to their stems")
     made.add_argument("--block", type=int, default=1024, help="documents per block")
     made.add_argument("--overwrite", action="store_true", help="replace an existing store")
-    add_run_options(made)
     options = made.parse_args(arguments)
     names = ("selection", "random_state", "min_documents", "stemmer", "block", "overwrite")
     given = {name: getattr(options, name) for name in names}

@@ -5,10 +5,12 @@ import gc
 import json
 import logging
 import os
+import signal
 import socket
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import numpy as np
@@ -18,6 +20,7 @@ from distributed import Client, LocalCluster
 
 from dmo import Exact, MultiViewRidge
 from dmo.cluster import connect, current_client
+from dmo.cluster.workers import send
 from dmo.errors import UserError
 from dmo.linalg.operators import Dense
 from dmo.linalg.tiles import Tiles
@@ -295,3 +298,41 @@ def test_what_is_no_place_is_refused_by_its_type() -> None:
         connect(3),
     ):
         pass
+
+
+@pytest.mark.parametrize(("n_samples", "where"), [(19_999, "in this process"), (20_000, "local, 1 workers")])
+def test_auto_uses_a_cluster_for_many_samples(n_samples: int, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dmo")
+    with (
+        patch("dmo.cluster.connection.usable_cores", lambda: 2),
+        connect("auto", workers=1, n_samples=n_samples) as place,
+    ):
+        assert place.where == where
+    assert f"chosen for {n_samples} samples" in caplog.messages[0]
+
+
+def test_explicit_scheduler_is_obeyed_with_a_warning(local_cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for n_samples, warned in ((20_000, 0), (19_999, 1)):
+        with connect(local_cluster.scheduler_address, n_samples=n_samples) as place:
+            assert place.client is not None
+        assert sum("one process is faster" in message for message in caplog.messages) == warned
+
+
+def test_loss_of_sent_data_logs_no_error() -> None:
+    records = list[logging.LogRecord]()
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger("distributed.scheduler").addHandler(handler)
+    try:
+        with connect("local", workers=1) as place:
+            (pid,) = place.client.run(os.getpid).values()
+            sent = send(place.client, np.ones(3))
+            os.kill(pid, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while sent.status != "lost" and sent.status != "cancelled":
+                assert time.monotonic() < deadline, sent.status
+                time.sleep(0.05)
+            assert next(iter(place.client.run(os.getpid).values()), None) != pid
+    finally:
+        logging.getLogger("distributed.scheduler").removeHandler(handler)
+    assert [record.getMessage() for record in records] == []

@@ -26,6 +26,7 @@ from dmo.cli.app import app
 from dmo.cluster import Backend, connect, current_client, setting, targets, tls, usable_memory
 from dmo.cluster.settings import defaults
 from dmo.cluster.targets import STARTERS, batch_cluster, local_sizes, open_client
+from dmo.demo.digits import digits_samples
 from dmo.errors import UserError
 from dmo.kernels import parse
 from dmo.kernels.multikernel import FeatureTiles, MultiKernel
@@ -238,7 +239,8 @@ def test_ctrl_c_on_a_batch_queue_is_an_interrupt_and_not_a_good_end(tmp_path: Pa
 def put_queue(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = "") -> None:
     """Install a fake batch queue that starts every job immediately. The job number is the process group of the job."""
     counted = f"echo asked >>{folder}/asked; {before}"
-    start = f'{counted}cp "$1" {folder}/job.sh; setsid bash {folder}/job.sh >>{folder}/job.log 2>&1 & echo $!'
+    job = f"setsid bash {folder}/job.sh"
+    start = f'{counted}cp "$1" {folder}/job.sh; shift; {job} "$@" >>{folder}/job.log 2>&1 & echo $!'
     for name, line in {"sbatch": start, "scancel": 'kill -- "-$1"'}.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -298,6 +300,28 @@ def test_a_submission_that_does_not_get_through_is_tried_again_with_its_message(
         pass
 
 
+def test_own_job_script_replaces_dask_jobqueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_queue(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(sys.executable).parent}")
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
+    file = tmp_path / "scheduler.json"
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler:
+        file.write_text(json.dumps({"address": scheduler.scheduler_address}), encoding="utf-8")
+        submit = ["sbatch", str(CLUSTER / "slurm" / "worker.sh"), str(file)]
+        job = subprocess.run(submit, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        try:
+            with connect(str(file), timeout=120) as place:
+                assert set(place.client.run(os.getpgid, 0).values()) == {int(job)}
+        finally:
+            subprocess.run(["scancel", job], timeout=60, check=True)
+
+
+def test_only_targets_imports_dask_jobqueue() -> None:
+    package = Path(targets.__file__).parents[1]
+    users = [path.name for path in package.rglob("*.py") if "dask_jobqueue" in path.read_text(encoding="utf-8")]
+    assert users == ["targets.py"]
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -318,6 +342,26 @@ def test_what_a_queue_refuses_ends_the_run_at_once_in_its_words(
 
 
 @pytest.mark.parametrize(
+    ("said", "code", "sentence"),
+    [
+        ("Socket timed out on send/recv operation", 3, "dmo: sbatch accepted no job within 0.5 s: {}; run the same"),
+        ("Invalid partition name specified", 2, "dmo: sbatch rejects the job: {}; change dmo.batch.queue"),
+    ],
+)
+def test_failed_submission_ends_with_code_and_cause(
+    said: str, code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_queue(tmp_path, monkeypatch, f'echo "sbatch: error: {said}" >&2; exit 1; ')
+    store = digits_samples().write(tmp_path / "digits.zarr").url
+    with dask.config.set({"dmo.queue-timeout": 0.5}):
+        command = ["fit", "ridge", store, str(tmp_path / "m.zarr"), "--scheduler", "slurm"]
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == code
+    assert done.stderr.splitlines()[-1].startswith(sentence.format(f"sbatch: error: {said}"))
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "fit ridge none.zarr m.zarr",
@@ -327,6 +371,7 @@ def test_what_a_queue_refuses_ends_the_run_at_once_in_its_words(
         "transform none.zarr none.zarr out.zarr",
         "annotate none.zarr none.zarr out.zarr",
         "extract none out.zarr",
+        "ingest files out.zarr --view a=none.npy",
     ],
 )
 def test_no_job_is_queued_for_inputs_that_are_not_there(
@@ -339,17 +384,20 @@ def test_no_job_is_queued_for_inputs_that_are_not_there(
     assert not (tmp_path / "asked").exists()
 
 
-@pytest.mark.parametrize(("given", "program"), [("fit ridge s m", "dmo"), ("a/pipeline.py --work w", "python")])
+@pytest.mark.parametrize(
+    ("given", "program", "code"),
+    [("fit ridge s m", "dmo", 3), ("fit ridge s m", "dmo", 143), ("a/pipeline.py --work w", "python", 3)],
+)
 def test_the_driver_runs_commands_and_pipelines_and_queues_itself_again(
-    given: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, program: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, line in {"dmo": "exit 3", "python": "exit 3", "scontrol": ""}.items():
+    for name, line in {"dmo": f"exit {code}", "python": f"exit {code}", "scontrol": ""}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/said\n{line}\n', encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     done = subprocess.run(["bash", str(CLUSTER / "slurm" / "driver.sh"), *given.split()], timeout=60, check=False)
-    assert done.returncode == 3
+    assert done.returncode == code
     said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     assert said == [f"{program} {given} --scheduler slurm", "scontrol requeue 7"]
 

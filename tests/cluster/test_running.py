@@ -75,6 +75,7 @@ def test_every_command_offers_the_options_of_a_run() -> None:
         ["annotate"],
         ["evaluate"],
         ["ingest", "digits"],
+        ["ingest", "files"],
     ):
         found = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
         assert all(name in found.stdout for name in ("--log", "--json", "--quiet"))
@@ -84,7 +85,7 @@ def test_every_command_offers_the_options_of_a_run() -> None:
             "--checkpoint",
             "--performance-report",
         ):  # options of commands that use workers
-            assert (name in found.stdout) == (command[0] != "ingest"), (command, name)
+            assert (name in found.stdout) == (command != ["ingest", "digits"]), (command, name)
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -173,6 +174,36 @@ def test_a_scheduler_started_by_dask_loads_nothing_of_dmo_but_the_name_of_its_co
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert set(done.stdout.splitlines()[-1].split()) == {"dmo", "dmo.cli", "dmo.cli.dask_command", "dmo.registry"}
+
+
+def test_ingest_of_shards_on_workers_writes_the_same_store(local_cluster: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((900, 3)).astype(np.float32)
+    X[5, 1], X[400] = np.nan, np.nan
+    (tmp_path / "x").mkdir()
+    for number, part in enumerate(np.array_split(X, 3)):
+        np.save(tmp_path / "x" / f"{number}.npy", part)
+    np.save(tmp_path / "y.npy", rng.random((900, 2)) < 0.5)
+    found = []
+    for where in ("in-process", local_cluster.scheduler_address):
+        path = tmp_path / f"{len(found)}.zarr"
+        given = ("--view", f"a={tmp_path / 'x'}", "--labels", tmp_path / "y.npy", "--block", 128)
+        run("ingest", "files", path, *given, "--scheduler", where)
+        assert stores.verify(path) == []
+        store = stores.open_features(path)
+        found.append((store.views["a"][:], store.attributes["missing"]))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1] == {"a": {"1": 1}}
+    X[3, 2] = np.inf
+    np.save(tmp_path / "x" / "0.npy", X[:300])
+    said = run("ingest", "files", tmp_path / "bad.zarr", *given, "--scheduler", where, code=2).stderr
+    assert "0.npy, row 3, column 2 is inf" in said
+
+
+def test_workers_with_tiles_import_neither_sklearn_nor_pandas() -> None:
+    code = "import sys, dmo.linalg.tiles; print({'sklearn', 'pandas', 'scipy.stats', 'numba'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_workers_transform_annotate_and_evaluate_as_one_process_does(

@@ -28,7 +28,7 @@ def test_the_printed_functions_by_hand(pipeline):
 
 def test_tables_show_the_paper_and_how_far_ours_is_from_it(pipeline, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(pipeline("llt_paper"), "SAMPLES", 300)
-    command = [str(tmp_path), "--protocol", "paper", "--trials", "2", "--only", "table1", "table2"]
+    command = ["--work", str(tmp_path), "--protocol", "paper", "--seeds", "2", "--only", "table1", "table2"]
     assert pipeline("llt_tables").main(command) == 0
     found = json.loads((tmp_path / "llt_paper_table1.json").read_text())
     rows = {(row["manifold"], row["method"], row["error"]): row for row in found["table"]}
@@ -51,7 +51,7 @@ def test_accuracy_curves_and_folds_on_the_published_sets(pipeline, dmo_data, mon
     for name, value in (("SAMPLES", 250), ("KAPPAS", (3, 7)), ("SIZES", (10, 20))):
         monkeypatch.setattr(paper, name, value)
     monkeypatch.setattr(paper, "tuned", lambda X, Y: (0.5, 1.0, 0.5))
-    command = [str(tmp_path), "--protocol", "paper", "--trials", "2", "--data", str(dmo_data)]
+    command = ["--work", str(tmp_path), "--protocol", "paper", "--seeds", "2", "--data", str(dmo_data)]
     assert pipeline("llt_tables").main([*command, "--only", "table4", "figure5"]) == 0
     rows = json.loads((tmp_path / "llt_paper_table4.json").read_text())["table"]
     assert [row["paper"] for row in rows] == [0.5082, 0.5605, 0.4421, 0.6537, 0.7344, 0.6065]

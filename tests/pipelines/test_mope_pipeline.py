@@ -111,7 +111,7 @@ def test_a_method_is_noted_below_all_that_its_claims_name(pipeline):
 @pytest.mark.slow
 def test_a_quick_run_writes_tables_claims_and_figures(pipeline, data, tmp_path, capsys):
     out = tmp_path / "out"
-    assert pipeline("mope_text").main([str(out), "--data", str(data), "--quick"]) == 0
+    assert pipeline("mope_text").main(["--work", str(out), "--data", str(data), "--quick"]) == 0
     printed = capsys.readouterr().out
     for name, families, said in (
         ("mope_text_table3", {"unsupervised", "supervised"}, 6),
@@ -162,7 +162,7 @@ def test_a_label_is_given_above_the_threshold_of_the_best_f1(pipeline):
 @pytest.mark.slow
 def test_the_papers_second_experiment(pipeline, data, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline("mope_text"), "SHARES", (0.4,))
-    command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "2"]
+    command = ["--work", str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "2"]
     assert pipeline("mope_text").main(command) == 0
     written = json.loads((tmp_path / "mope_text_table4.json").read_text(encoding="utf-8"))
     assert {"ML-LGC", "ML-GRF", "SMSE1", "SMSE2"} <= {row["method"] for row in written["table"]}
@@ -184,7 +184,17 @@ def test_the_printed_formulas_and_the_former_ones(pipeline, data, tmp_path):
     distances = np.array([[0, 1, 1], [1, 0, 2**0.5], [1, 2**0.5, 0]])
     np.testing.assert_allclose(formulas.reciprocal_distance(split), 1 / (1 + distances))
 
-    command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--experiments", "formulas"]
+    command = [
+        "--work",
+        str(tmp_path),
+        "--data",
+        str(data),
+        "--quick",
+        "--protocol",
+        "paper",
+        "--experiments",
+        "formulas",
+    ]
     assert pipeline("mope_text").main(command) == 0
     written = json.loads((tmp_path / "mope_text_formulas.json").read_text(encoding="utf-8"))
     assert [row["formula"] for row in written["table"]] == [*formulas.FORMULAS, formulas.RELATIONS]
@@ -197,12 +207,12 @@ def test_bad_inputs_are_one_sentence(pipeline, data, tmp_path, capsys):
     module = pipeline("mope_text")
     cases = [
         (["--data", str(tmp_path / "absent")], "absent"),
-        (["--splits", "0"], "at least 1, got 0"),
+        (["--seeds", "0"], "at least 1, got 0"),
         (["--landmarks", "30", "--components", "30"], "30 components of 30 relation features"),
     ]
     for arguments, said in cases:
         given = arguments if "--data" in arguments else ["--data", str(data), *arguments]
-        assert module.main([str(tmp_path / "out"), *given]) == 2
+        assert module.main(["--work", str(tmp_path / "out"), *given]) == 2
         message = capsys.readouterr().err.strip().splitlines()[-1]
         assert message.startswith("mope_text.py: ")
         assert said in message

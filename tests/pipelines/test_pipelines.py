@@ -264,7 +264,7 @@ def test_the_files_of_inria_become_a_store(tmp_path):
 
 @pytest.mark.slow
 def test_the_study_of_corel5k_finds_more_in_all_views_than_in_any_and_writes_its_figures(dmo_data, tmp_path):
-    words = ["--data", dmo_data / "corel5k", "--train", 300, "--out", tmp_path]
+    words = ["--data", dmo_data / "corel5k", "--train", 300, "--work", tmp_path]
     done = subprocess.run(
         [sys.executable, FOLDER / "corel5k_study.py", *map(str, words)],
         env=os.environ | {"PYTHONPATH": str(FOLDER.parent)},

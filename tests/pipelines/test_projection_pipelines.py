@@ -74,7 +74,7 @@ def test_a_quick_run_writes_table_claims_and_images(pipeline, dmo_data, tmp_path
         pytest.skip(f"no {needed}")
     data = dmo_data if name == "mlsi_text" else dmo_data / "corel5k"
     module = pipeline(name)
-    assert module.main([str(tmp_path), "--data", str(data), "--quick", *options]) == 0
+    assert module.main(["--work", str(tmp_path), "--data", str(data), "--quick", *options]) == 0
     with open(tmp_path / f"{name}.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     written = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ def test_the_papers_protocols_write_tables(pipeline, dmo_data, tmp_path, name, o
     if not needed.exists():
         pytest.skip(f"no {needed}")
     data = dmo_data if name == "mlsi_text" else dmo_data / "corel5k"
-    command = [str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--seeds", "1", *options]
+    command = ["--work", str(tmp_path), "--data", str(data), "--quick", "--protocol", "paper", "--seeds", "1", *options]
     assert pipeline(name).main(command) == 0
     written = json.loads((tmp_path / f"{table}.json").read_text(encoding="utf-8"))
     assert {row["method"] for row in written["table"]} == methods
@@ -164,7 +164,7 @@ def test_the_papers_protocols_write_tables(pipeline, dmo_data, tmp_path, name, o
 
 @pytest.mark.parametrize("name", ["morp_images", "morp_preferences", "mlsi_text"])
 def test_a_folder_without_data_is_one_sentence(pipeline, tmp_path, capsys, name):
-    assert pipeline(name).main([str(tmp_path / "out"), "--data", str(tmp_path / "absent"), "--quick"]) == 2
+    assert pipeline(name).main(["--work", str(tmp_path / "out"), "--data", str(tmp_path / "absent"), "--quick"]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert message.startswith(f"{name}.py: ")
     assert "absent" in message
