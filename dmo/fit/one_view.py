@@ -20,15 +20,15 @@ from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.memory import require
 
-_SHARE = 0.5  # Similarities or moments may use this fraction of the free memory, because later steps need memory too.
+_SHARE = 0.5  # Maximum fraction of the free memory for similarities or moments, because later steps need memory too.
 _BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class RelationFeatures:
-    """Features of the samples (n x p, dense or CSR), and a `function` that turns coefficients into an expansion.
+    """Features of the samples (n x p, dense or CSR), and a `function` that builds a prediction function.
 
-    The arguments of `function` are coefficients on the features (p x k) and an offset (k).
+    The arguments of `function` are coefficients of the features (p x k) and an offset (k).
     """
 
     values: Any
@@ -128,7 +128,7 @@ class ViewColumns:
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
     ]  # Function that returns an expansion for coefficients (r x k) and an offset (k).
-    trace: float | None = None  # Trace of the linear kernel, if the columns do not span all directions.
+    trace: float | None = None  # Trace of the linear kernel if the columns span only a subspace, otherwise None.
 
 
 def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:

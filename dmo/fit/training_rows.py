@@ -38,7 +38,8 @@ class KeepsRows:
             if id(source) not in copies:
                 copies[id(source)] = source, owned(source, view)
             found[view] = copies[id(source)][1]
-        object.__setattr__(self, "sources", found)  # A plain assignment fails for frozen dataclasses.
+        # Frozen dataclasses reject plain assignments.
+        object.__setattr__(self, "sources", found)
         object.__setattr__(self, "_is_owner", True)
 
 
@@ -94,7 +95,8 @@ def owned(source: Rows, view: str) -> Rows:
         return replace(source, source=owned(source.source, view))
     if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
-    if isinstance(source, DenseView | SparseView):  # Stores verify every block by a checksum.
+    # Stores of dmo already verify every block by a checksum.
+    if isinstance(source, DenseView | SparseView):
         return source
     return VerifiedRows.of(source, view)
 
