@@ -374,8 +374,7 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute right singular vectors V of `rows`, their squared singular values above rounding errors, and `rows` @
-    V."""
+    """Compute singular values of `rows` above rounding errors: right vectors V, squared values, and `rows` @ V."""
     # Eigenvectors of the Gram matrix take less than half the time of a singular value decomposition. If there are more
     # columns than rows, computing V from the smaller Gram matrix would divide by small singular values. V would then
     # lose its orthogonality, so use the singular value decomposition.
