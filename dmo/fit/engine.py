@@ -31,7 +31,8 @@ _AUTO_RANK = 1000
 # Feature maps of several views are fitted in parallel if their sampled rows fit in this fraction of the free memory.
 _SAMPLES = 0.25
 FOLDS = 4
-"""Number of folds for the out-of-fold scores from which `standardize` computes means and standard deviations."""
+"""Default number of folds for out-of-fold scores, for example for the means and standard deviations of
+`standardize`."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
@@ -194,7 +195,7 @@ def in_single(
 ) -> T:
     """Collect products of factor rows with `collect`, in float32 if the features are float32.
 
-    If `is_precise` finds the float32 products too imprecise, they are repeated in float64.
+    Float32 products that `is_precise` rejects are computed again in float64.
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):

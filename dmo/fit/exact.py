@@ -233,8 +233,8 @@ def build(
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
     n = next(iter(used.values())).shape[0]
-    # In a search, the scores of candidates differ by more than float32 rounding errors, so that one kernel serves all
-    # ridges.
+    # In a hyperparameter search, the scores of candidates differ by more than float32 rounding errors, so one kernel
+    # matrix serves all ridges.
     if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
         ridge = np.inf
     make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
@@ -258,7 +258,8 @@ def _built(
     rows_fit = fits(size, 0.5) or all(map(reads_sparse, used.values()))
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if kernel.linear and wide and compared() is not None and storage == "memory":
-        # In a search, compute the kernel matrix once: otherwise, the fit for every ridge would read all rows again.
+        # In a hyperparameter search, compute the kernel matrix once: otherwise, the fit for every ridge would read all
+        # rows again.
         engine = replace(engine, precision="float64")
     elif kernel.linear and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
@@ -329,7 +330,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
     # share it.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
-    # The store is read only by `Tiles`, which needs only the lower triangle.
+    # Only the class `Tiles` reads the kernel store, and this class needs only the lower triangle.
     path = f"{engine.path}/{'-'.join(sources)}-{digest({**description, 'triangle': 'lower'})[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description, "lower")
     missing, client = writer.missing(), current_client()

@@ -37,7 +37,7 @@ _SINGLE, _TERMS = 3e-6, 512
 class FactorSmoother:
     """Smoother H = U U' for whitened factor rows `U`. Zero rows at the end of `U` are not stored."""
 
-    # Products with float32 rows use float32, unless `loosen` sets an allowed error below the float32 error.
+    # Products with float32 rows are computed in float64 if `loosen` sets a tolerance that float32 cannot meet.
 
     iterative = False
 
@@ -80,7 +80,8 @@ class FactorView:
 
     name: str
     feature_map: FeatureMap | None  # Feature map of the view, or None for the labels.
-    T: np.ndarray  # Matrix with T T' = (F'F + c I)^-1 for directions that exceed rounding errors.
+    # Whitening matrix with T T' = (F'F + c I)^-1, restricted to eigenvectors of F'F above rounding errors.
+    T: np.ndarray
     mean: np.ndarray | None  # Column means of shape (d,), or None if the rows are not centered.
     smoother: FactorSmoother
     n: int
@@ -139,7 +140,7 @@ class _FactorRows:
     rows: np.ndarray  # Factor rows of shape (n, d), or their coordinates of shape (n, r) in `basis`.
     mean: np.ndarray  # Column means of shape (d,).
     basis: np.ndarray | None = None  # Eigenvectors of the Gram matrix, of shape (d, r).
-    spectrum: np.ndarray | None = None  # Eigenvalues above rounding errors, of shape (r,).
+    spectrum: np.ndarray | None = None  # Eigenvalues of the Gram matrix that exceed rounding errors, of shape (r,).
     centers: bool = True  # Whether the column means must be subtracted from `rows`.
     used: int | None = None  # Number of rows up to the last nonzero row, or None for all rows.
 
@@ -197,8 +198,8 @@ class FactorGroups:
         ]
         pairs = dict(zip(slices, in_threads(_spectrum, grams), strict=True))
         rotated = moments.mixed({name: vectors for name, (_, vectors) in pairs.items()})
-        # Center the Gram matrix in place, in strips of rows: an outer product of all sums at once takes as long as the
-        # rotation.
+        # The outer product of all column sums would take as long as the rotation, so center the Gram matrix in strips
+        # of rows.
         sums = rotated.sums / np.sqrt(moments.n)
         for where in row_blocks(len(sums), _STRIP):
             rotated.gram[where] -= np.outer(sums[where], sums)
@@ -226,8 +227,8 @@ class FactorGroups:
             turns.append(turn)
         turn = np.hstack(turns)
         gram = turn.T @ joint.gram @ turn
-        # Project out the direction M^1/2 1, unless the rows are centered: centered rows are already orthogonal to this
-        # direction.
+        # Centered rows are already orthogonal to the direction M^1/2 1, so project out this direction only without
+        # centering.
         if not center:
             sums = np.concatenate([part.sums @ pairs[name][1] for name, part in own.items()])
             gram -= np.outer(sums, sums) / mass
@@ -326,8 +327,8 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """
     factor, singular = scipy.linalg.lapack.dpotrf(gram.T, lower=1)
     if singular:
-        # Scale the columns first: otherwise, pivoting would discard small columns of a group as rounding errors of
-        # other groups.
+        # Pivoting would discard the columns of a group with small values as rounding errors of other groups, so scale
+        # the columns first.
         gram /= scales
         gram /= scales[:, None]
         pivoted, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=-1.0, lower=1)
@@ -374,7 +375,7 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute singular values of `rows` above rounding errors: right vectors V, squared values, and `rows` @ V."""
+    """Return right singular vectors V, squared singular values and `rows` @ V, for values above rounding errors."""
     # Eigenvectors of the Gram matrix take less than half the time of a singular value decomposition. If there are more
     # columns than rows, computing V from the smaller Gram matrix would divide by small singular values. V would then
     # lose its orthogonality, so use the singular value decomposition.

@@ -39,7 +39,7 @@ from dmo.threads import in_threads
 SOLVED_ROWS = 2048
 """Maximum number of rows for which conjugate gradients compute the diagonal of the inverse, by one solve per entry. For
 more rows without a factorization, out-of-fold scores or leave-one-out scores of some rows are used instead."""
-_RUN = 128  # Number of columns per solve, for which a worker needs memory for only a few n x 128 blocks.
+_RUN = 128  # Number of columns per solve. A worker then needs memory for only a few n x 128 blocks.
 
 
 @dataclass
@@ -217,7 +217,7 @@ class WeightedView:
 
     inner: KernelView | LinearView
     index: np.ndarray  # Indices of the m samples with positive weight.
-    weights: np.ndarray  # Weights of the m samples.
+    weights: np.ndarray  # Positive weights of the m samples.
     n: int  # Number of samples, including samples of weight 0.
     center: bool  # Whether the kernel is centered, so that prediction functions need an intercept.
 
@@ -240,7 +240,7 @@ class WeightedView:
         return self.inner.coefficients(self._scaled(B))
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows, by view."""
+        """Build the prediction function of each view from coefficients of the inner view."""
         return self.inner.expansions(coefficients)
 
     def left_out(
@@ -288,7 +288,8 @@ class Groups:
     method: SolveMethod = "auto"
     tol: float = EXACT  # Maximum relative residual of the solutions of linear systems.
     columns: int | None = None  # Total number of right-hand sides, if it is known.
-    last: np.ndarray | None = None  # Indices of the rows that a Cholesky factorization places last.
+    # Indices of the rows that a Cholesky factorization places last, so that their leave-one-out predictions are cheap.
+    last: np.ndarray | None = None
 
     @cached_property
     def storage(self) -> Storage:
@@ -360,7 +361,7 @@ class Groups:
         method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
         if method == "auto" and isinstance(built.operator, Tiles):
             method, tol = "cg", COEFFICIENTS
-        # Later candidates of a search reuse a factorization, so prefer a direct solver in a search.
+        # The candidates of a hyperparameter search reuse factorizations, so prefer a direct solver.
         if compared() is not None and method == "auto":
             method = "direct"
         how = partial(self._solver, ridge, built, method, tol, weights, last)
@@ -369,7 +370,8 @@ class Groups:
             if own is None or built.key is None:
                 operator, solver = how()
             else:
-                # A search fits all candidates with the same ridge in succession, so caching the latest solver suffices.
+                # A hyperparameter search fits all candidates with the same ridge in succession, so caching the latest
+                # solver suffices.
                 rows = None if last is None else last.tobytes()
                 given = built.key, ridge, self.center, method, self.columns, counts, tol, rows
                 operator, solver = own.latest(how, name, given)
@@ -401,8 +403,9 @@ class Groups:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
-            # The eigenpairs are computed in float64. If the tolerance permits float32 factorizations, which cost half
-            # as much as in float64, computing the eigenpairs pays off only for twice as many ridges.
+            # Eigenpairs of the kernel are computed in float64. If the tolerance permits float32 factorizations, which
+            # cost half as much as in float64, computing the eigenpairs pays off only if they replace twice as many
+            # factorizations.
             price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
             if price < taken and 32.0 * n * n <= own.room:
                 pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))

@@ -49,7 +49,7 @@ class KernelExpansion(KeepsRows):
     coefficients: np.ndarray  # Coefficients c_i (n x k).
     offset: np.ndarray
     dtype: Any = np.float32
-    # Blocks of training rows in the form that `kernel.tile` needs, by the index of their first row.
+    # Cached blocks of training rows, prepared for `kernel.tile`. The key is the index of the first row of a block.
     _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,12 +201,12 @@ class FactorExpansion:
 
     view: str
     feature_map: FeatureMap
-    coefficients: np.ndarray  # Coefficients B (r0 x k), multiplied by the mixing matrix of the map.
+    coefficients: np.ndarray  # Coefficients B (r0 x k), already multiplied by the mixing matrix of the feature map.
     offset: np.ndarray
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """Create the function from coefficients (rank x k) of factor rows, which include the mixing matrix."""
+        """Create the function from coefficients (rank x k) of factor rows to which the mixing matrix was applied."""
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
 
@@ -290,7 +290,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         np.greater(values, 0, out=out[batch])
         longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
         far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
-        close = np.flatnonzero(~far.all(axis=1))  # NaN values are also compared again.
+        close = np.flatnonzero(~far.all(axis=1))  # NaN values are also compared again in float64.
         if close.size:
             index = close + batch.start
             out[index] = function({function.view: Subset(source, index)}) > thresholds

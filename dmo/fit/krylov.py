@@ -178,7 +178,8 @@ def subspaces(
         whole[:, r : r + last.shape[1]] = last
         before, r, edge = r, r + last.shape[1], before
         basis, recent = whole[:, :r], whole[:, edge:r]
-        # Without orthonormal columns, the direction of the largest eigenvalue would dominate all products.
+        # Without orthonormalization, the eigenvector of the largest eigenvalue would dominate all columns of the
+        # product.
         image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
         image -= n * np.outer(mean, mean @ last)
         column = recent.T @ image
@@ -295,8 +296,8 @@ def _spanned(B: np.ndarray, least: float) -> np.ndarray:
     Directions with singular values up to `least` are dropped.
     """
     # For an n x k block, eigenvectors of the Gram matrix are several times as fast as a QR factorization, and yield a
-    # basis that is orthogonal to four digits. Use QR if the rounding errors of the Gram matrix exceed small squared
-    # singular values.
+    # basis that is orthogonal to four digits. Use a QR factorization if rounding errors of the Gram matrix exceed the
+    # squares of small singular values.
     if not B.shape[1]:
         return B
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -351,7 +352,7 @@ class ShiftedRows:
 class SubspaceCoordinates:
     """Map from rows to the coordinates of the centered rows in a subspace of linear functions."""
 
-    subspace: Subspace  # Basis and mean of a subspace from `subspaces`.
+    subspace: Subspace  # Subspace with its basis and the mean of the rows, as computed by `subspaces`.
 
     def raw(self, X: Any, /) -> np.ndarray:
         """Compute the coordinates (m x r) of rows (m x d) in the basis, after subtracting the mean of the rows."""

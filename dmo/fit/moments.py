@@ -454,7 +454,7 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
         where, count = slices[name], max(1, -(-group.shape[1] // _PANEL))
-        # Check whether float32 represents all values of the data type.
+        # Check whether float32 represents all values of the data type exactly.
         single = np.promote_types(group.dtype, np.float32) == np.float32
         for part in np.array_split(group.astype(np.float32 if single else np.float64, copy=False), count, axis=1):
             last = panels[-1] if panels else None
@@ -476,7 +476,7 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                # Labels are stored as bytes, so convert them before the product.
+                # Labels are stored as bytes, so convert them to float32 before the product.
                 part = part.astype(np.float32, copy=False)
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)

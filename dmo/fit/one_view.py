@@ -113,7 +113,7 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
 
 
 def relation_bytes(n: int, p: int) -> int:
-    """Return the memory in bytes of a problem with n samples and p features or similarities."""
+    """Return the memory in bytes that n samples with p features or similarities need."""
     return 8 * p * (n + 4 * p)
 
 
@@ -127,7 +127,7 @@ class ViewColumns:
     row_map: RowMap
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
-    ]  # Function that returns an expansion for coefficients (r x k) and an offset (k).
+    ]  # Function that builds a prediction function from coefficients (r x k) and an offset (k).
     trace: float | None = None  # Trace of the linear kernel if the columns span only a subspace, otherwise None.
 
 
@@ -171,7 +171,7 @@ def collect_view(
 ) -> Moments:
     """Collect the moments of the columns of a view and of the label columns in one pass over the rows.
 
-    With `diagonal` (n), also collect the moments of the columns after each row is multiplied by its entry.
+    With `diagonal` (n), also collect the moments of the columns after row i is multiplied by `diagonal[i]`.
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)

@@ -378,8 +378,8 @@ class _LandmarkPass:
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
         # If landmarks are close together, coefficients are large, and the errors of float32 products are ten times as
-        # large as for a Gram matrix of factor rows. Float32 products then suffice for the steps of an iteration, but
-        # not for true residuals.
+        # large as for a Gram matrix of factor rows. Float32 products then suffice for the steps of conjugate gradients,
+        # but not for true residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)

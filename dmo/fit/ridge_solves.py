@@ -161,9 +161,8 @@ def ridge(
     return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(n_labels)
 
 
-# If the condition number of the ridge system exceeds this value, float32 products are repeated in float64. On 50 000
-# random samples, float32 changed scores by 1.2e-5 of their standard deviation at a condition number of 5e4, and by 8e-5
-# at 1.7e5.
+# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples,
+# float32 changed scores by 1.2e-5 of their standard deviation at a condition number of 5e4, and by 8e-5 at 1.7e5.
 _PRECISE = 1e5
 # Float32 products change eigenvectors more than regressions, so eigenvectors use this lower limit of the condition
 # number. For KGHA with balance=1 on 20 000 random samples, float32 changed the embedding space by 5e-6 at a condition
@@ -395,14 +394,14 @@ class PartialRidge:
         targets = Y if whole or counts.dtype == bool else ProductRows(Y, counts)
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
-            # For the original maps, pass `raw` itself, because it caches factor rows for later passes.
+            # The object `raw` caches factor rows for later passes, so use it if the feature maps are unchanged.
             read = raw if own is maps else replace(raw, maps=own)
             return collect_moments(read, targets, None, often, squares=False)[0].mixed(mixings)
 
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))
             return cls.of(total, *given, frequency)
-        total = collect(maps)  # The iterations that follow need float64 moments.
+        total = collect(maps)  # The conjugate gradients below need float64 moments.
         edges = np.cumsum([total.widths[view] for view in maps])[:-1]
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
 

@@ -27,7 +27,7 @@ class KeepsRows:
     _is_owner = False
 
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
-        """Replace rows in memory by copies, and wrap other rows to detect changes.
+        """Replace rows in memory with copies, and wrap other rows to detect changes.
 
         `copies` maps the id of a row source to the source and its replacement, which several functions share.
         """
@@ -77,7 +77,7 @@ def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
     """Copy the training rows of a fitted model, so that callers can change their arrays after `fit`.
 
-    `views` are the views of the fit. Rows that were created while preparing them are not copied.
+    `views` are the views of the fit. Rows that were created during the preparation of the views are not copied.
     """
     made = views.made if isinstance(views, PreparedViews) else []
     copies: dict[int, tuple[Rows, Rows]] = {id(source): (source, source) for source in made}

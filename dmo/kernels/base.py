@@ -450,7 +450,7 @@ class BandwidthKernel(RowKernel):
         K = np.empty((len(x), len(y)), x.dtype)
         pairs.fill(self.pair, x, y, K)
         change = self._map()
-        if change.op == loops.GAUSSIAN:  # Here, K contains inner products.
+        if change.op == loops.GAUSSIAN:  # For Gaussian kernels, K contains inner products.
             K *= x.dtype.type(-change.a)
             K -= change.norms(x)[:, None]
             K -= change.norms(y)

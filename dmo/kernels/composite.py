@@ -466,7 +466,10 @@ class Function(Kernel[Prepared]):
 
 
 def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
-    """Replace training rows with an m x n matrix that has a 1 in the column of each row. New rows need no more."""
+    """Replace training rows with an m x n matrix that has a 1 in the column of each row.
+
+    This matrix suffices to compute kernel values of new rows.
+    """
     prepared = Precomputed().prepare(source)
     if prepared.columns is None:
         _check_square(prepared.source)

@@ -30,7 +30,7 @@ THROUGH_COMMON = {
     "l1": (loops.MIN, 2.0),
     "chi2": (loops.CHI2, 4.0),
 }
-"""Sums over the features that are nonzero in both rows x and y: the summed function and a factor.
+"""Function that is summed over the features that are nonzero in both rows x and y, and a factor of the sum.
 
 The value is norm(x) + norm(y) - factor * sum, or the sum if the factor is 0.
 """

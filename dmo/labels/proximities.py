@@ -375,7 +375,10 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _bits(
     proximity: Proximity, Y: csr_array, left: np.ndarray, right: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Compute similarities of pairs of binary rows. `counts` are the samples per label if rows of Y are omitted."""
+    """Compute similarities of pairs of binary rows.
+
+    If Y lacks rows, `counts` contains the number of all samples per label.
+    """
     name = proximity.similarity
     sizes = np.diff(Y.indptr).astype(np.float64)
     both = sizes[left] + sizes[right]

@@ -117,7 +117,7 @@ def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Choose a part for each of `count` samples by the most lacking samples, then by free places, then by `chance`."""
+    """Assign each of `count` samples to the part with the most remaining `wish`, then free places, then `chance`."""
     # Each assignment changes the sort keys of a part by a known amount, so a single sort of all keys yields the order
     # of the assignments.
     most = np.clip(room, 0, count)

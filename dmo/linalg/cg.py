@@ -274,7 +274,7 @@ class BlockCG(LinearSolver):
 
         `saved` receives a copy of the state every 16 products, because workers may lose the state.
         """
-        # If the recursive residual has decreased by more than this factor, it deviates from the true residual.
+        # A recursive residual that has decreased by more than this factor deviates from the true residual.
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():

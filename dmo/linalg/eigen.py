@@ -151,9 +151,9 @@ class Slack:
         self._errors = np.zeros(0)
 
     def before(self, width: int, residual: float) -> None:
-        """Choose the allowed error for the next product.
+        """Choose the allowed error for the next product, whose block has `width` columns.
 
-        The block has `width` columns, and `residual` is that of the Ritz vectors.
+        `residual` is the largest residual of the Ritz vectors.
         """
         error = 0.0
         if self._loosen is not None:

@@ -103,7 +103,7 @@ class CenteredRows(Factor):
         centered -= rest
         # A small ridge would amplify the rounding errors of constant columns, so set these columns to zero.
         noise = 4 * np.finfo(float).eps * np.abs(mean)
-        # Most columns already vary in the first rows, so check all rows only for the other columns.
+        # Most columns vary within the first rows, so check all rows only for the remaining columns.
         constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))
         centered[:, constant[np.abs(centered[:, constant]).max(axis=0, initial=0.0) <= noise[constant]]] = 0.0
         return CenteredRows(centered, mean + rest)

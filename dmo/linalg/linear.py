@@ -331,7 +331,7 @@ class FactorSystem:
             return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
-        if self._lift:  # Exclude the mean direction, which belongs to the intercept.
+        if self._lift:  # The mean direction belongs to the intercept, so exclude its contribution.
             return self.ridge * (inverse - self._null**2 / (self._lift + self.ridge))
         return self.ridge * inverse - self.intercept
 

@@ -85,7 +85,7 @@ class Home:
             calls, places = [[node] for node, _ in waiting], [place for _, place in waiting]
             found = self.called(_itself, calls, calls[0][0].function.__name__, places)
             for [node], future in zip(calls, found, strict=True):
-                # The arguments would keep all inputs in memory, so drop them.
+                # The arguments of a submitted call would keep all inputs of the call in memory, so drop them.
                 node.future, node.arguments = future, ()
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
@@ -156,7 +156,7 @@ def _evaluate(node: Any, given: tuple[Any, ...], known: dict[int, Any]) -> Any:
 class WorkerRows:
     """Tall block on workers. Arithmetic with other blocks, constants and one number per column is lazy."""
 
-    __array_ufunc__ = None  # Operations with NumPy arrays then use the methods of this class.
+    __array_ufunc__ = None  # With None, operations with NumPy arrays use the methods of this class.
     ndim = 2
 
     def __init__(self, home: Home, nodes: list[Any], columns: int, dtype: Any):

@@ -79,10 +79,10 @@ class Smoother:
 
     def _start(self, B: Any) -> Any:
         """Solve for the part of B in the span of the blocks with known solutions."""
-        # If at least half of every column of B is outside this span, return None. Zero is then about as good an initial
-        # solution, and needs no product for its residual.
+        # If at least half of every column of B is outside the span of the cached blocks, return None. Zero is then
+        # about as good an initial solution, and needs no product to compute its residual.
         rest, start = B, mapped(np.zeros_like, B)
-        # If blocks change slowly, the last block is the most similar one, so project on this block first.
+        # If blocks change slowly, the last block is the most similar to B, so project on the last block first.
         for block, solution in reversed(self._known):
             block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
@@ -127,7 +127,7 @@ class LinearSmoother:
     ) -> np.ndarray:
         """Compute leave-one-out predictions for all rows of B (n x p), or for the row indices `where`.
 
-        `W` (d x p) holds the coefficients of B, and `part` (n) the omitted fraction of each row's weight.
+        `W` (d x p) holds the coefficients of B, and `part` (n) is the fraction of each row's weight that is left out.
         """
         rows = slice(None) if where is None else where
         own = part[rows] if isinstance(part, np.ndarray) else part
@@ -141,10 +141,12 @@ def leave_one_out(
 
     `targets` and `residuals` have shape (n, k). `left` (n) is one minus the leverages h_i.
     """
-    # If only the fraction `part` of a row's weight is left out, h_i is this fraction of the leverage of the row.
+    # If only the fraction `part` of a row's weight is left out, the leverage h_i of the row is multiplied by this
+    # fraction.
     #
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
-    # If 1 - h_i is zero, no other row determines the prediction, so the residual is subtracted without division.
+    # If 1 - h_i is zero for the leverage h_i, no other row determines the prediction. The residual is then subtracted
+    # without division.
     return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])

@@ -136,8 +136,8 @@ def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
 class CholeskySolver(_Direct):
     """Float64 Cholesky solver, with n^3 / 3 operations and 8 n^2 bytes, then 2 n^2 operations per right-hand side."""
 
-    # The factorization places the rows with indices `last` at the end. Their block of the inverse then depends only on
-    # their block of the factor.
+    # The factorization places the rows with indices `last` at the end. The diagonal block of the inverse for these rows
+    # then depends only on the diagonal block of the factor for these rows.
 
     method = "cholesky"
 

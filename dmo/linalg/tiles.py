@@ -220,7 +220,7 @@ class Tiles(Operator):
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._threads = -1  # Number of worker threads when the tiles were distributed, or -1.
+        self._threads = -1  # Number of worker threads at the last distribution of tiles, or -1 before the first one.
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
@@ -330,8 +330,8 @@ class Tiles(Operator):
                 if place != home.places[at] or not self.resident:
                     far.append((shares[at][-1], place))
         home.work_out(far)
-        # A single sum of all contributions would hold them in memory at once, so add the contributions in several
-        # levels.
+        # A single task would hold all contributions in memory at once, so add the contributions in several levels of
+        # tasks.
         while max(map(len, shares)) > FAN_IN:
             wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
             for at in wide:
