@@ -126,17 +126,17 @@ class FittedKernel:
     ) -> KernelExpansion:
         """Build the prediction function from coefficients (n x k) of the columns of `operator`."""
         dual, offset = operator.expansion(coefficients)
-        # Model stores save arrays in row-major order. Use the same order here, so that a loaded model predicts
-        # bit-identical values.
+        # A loaded model must predict bit-identical values, so arrange the coefficients in row-major order as model
+        # stores do.
         return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:
     """Estimate the spectral norm of the rounding errors in a float32 kernel matrix (n x n)."""
-    # If the ridge is smaller than the norm of the rounding errors, solutions amplify these errors. Compute the errors
-    # for 512 rows as the difference of a float32 and a float64 kernel, and extrapolate their norm to n rows. The norm
-    # grows like sqrt(n) for independent errors and like n for systematic errors. The ratio of the norms for all 512
-    # rows and for a quarter of these rows reveals the growth rate.
+    # If the ridge is smaller than the norm of the rounding errors, solutions amplify these errors. Compute the rounding
+    # errors for 512 rows as the difference of a float32 and a float64 kernel, and extrapolate their norm to n rows. The
+    # norm of independent errors grows like sqrt(n), and the norm of systematic errors grows like n. The ratio of the
+    # norms for all 512 rows and for a quarter of these rows reveals the growth rate.
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = kernel.part(source, index)

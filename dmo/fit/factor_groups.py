@@ -337,7 +337,7 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
         factor *= scales[:, None]
     # Combine the rows of the factor by Helmert contrasts, which are orthogonal to the vector of ones, so that every
     # column has mean 0. Helmert contrast j has the entries 1 for the first j samples and -j for the next sample,
-    # divided by its norm. The resulting matrix is triangular except for one row.
+    # divided by its norm. The matrix of pseudo-samples is then triangular except for one row.
     p = factor.shape[1]
     rows, below = np.empty((p + 1, len(gram))), np.zeros(len(gram))
     for i in range(p, 0, -1):
@@ -377,8 +377,8 @@ def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return right singular vectors V, squared singular values and `rows` @ V, for values above rounding errors."""
     # Eigenvectors of the Gram matrix take less than half the time of a singular value decomposition. If there are more
-    # columns than rows, computing V from the smaller Gram matrix would divide by small singular values. V would then
-    # lose its orthogonality, so use the singular value decomposition.
+    # columns than rows, computing V from the smaller Gram matrix would divide by small singular values. The columns of
+    # V would then lose their orthogonality, so use a singular value decomposition.
     if rows.shape[0] < rows.shape[1]:
         U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)

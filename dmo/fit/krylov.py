@@ -273,8 +273,8 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
     # First subtract the projection of the image on the bases of the two latest steps, with the inner products in
-    # `column`. Because of floating-point errors, a small component along earlier bases remains. Subtract this component
-    # after orthonormalizing the columns, repeatedly while the component is large.
+    # `column`. Because of floating-point errors, the image keeps a small component along the bases of earlier steps.
+    # Subtract this component after orthonormalizing the columns, repeatedly while the component is large.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found

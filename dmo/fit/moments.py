@@ -421,8 +421,8 @@ def _add_dense(
 ) -> None:
     """Add the products of dense groups in panels of columns, except products among the columns `skip`."""
     # The product of two panels is added to the Gram matrix at both symmetric positions while the product is in the
-    # processor cache. The next product reuses the same memory. A single product of all columns would move four times as
-    # much memory.
+    # processor cache. The next product of panels reuses the memory of the last product. A single product of all columns
+    # would move four times as much memory.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part

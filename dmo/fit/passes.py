@@ -62,8 +62,8 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # The reader of a group caches the unread rows of a chunk, so read all groups in this thread. Map the rows
-            # to factor rows in several threads.
+            # Read the rows of all groups in one thread, because the readers of this thread cache the unread rows of a
+            # chunk. Feature maps are applied in several threads.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():

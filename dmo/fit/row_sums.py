@@ -60,8 +60,8 @@ AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
 
 def task_blocks(n: int, columns: int | None = None) -> int:
     """Return the number of blocks per task: small enough for about 16 tasks or more, but larger for very many rows."""
-    # For very many rows, a task takes about 0.1 s. The estimate assumes 10 ns for each entry of a row, and 0.1 ns for
-    # each product of two entries.
+    # For very many rows, a task takes about 0.1 s. The time of a task is estimated as 10 ns for each entry of a row,
+    # plus 0.1 ns for each product of two entries.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 

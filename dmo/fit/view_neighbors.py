@@ -73,8 +73,8 @@ class ViewDistances(KeepsRows):
             for old in row_blocks(self.n, _VOTERS):
                 voters = kernel.prepare(kernel.part(self.sources[name], old), np.float64)
                 found = log_distance(kernel.tile(new, voters))
-                # Distances of dense and sparse rows differ by float64 rounding errors. Rounding to float32 removes
-                # these errors.
+                # Distances of dense and sparse rows differ by float64 rounding errors, which rounding to float32
+                # removes.
                 out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out
 

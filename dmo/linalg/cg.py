@@ -54,7 +54,7 @@ class NystromPreconditioner:
 
         def make() -> tuple[Any, np.ndarray]:
             basis, values = _approximated(A, A.columns, rank, random_state)
-            # Without this call, every use of the basis would compute it again.
+            # Compute the basis now: a lazy expression would compute the basis again at every use.
             basis.futures()
             return basis, values
 
@@ -318,8 +318,8 @@ class BlockCG(LinearSolver):
     ) -> np.ndarray:
         """Compute the next orthonormal directions: preconditioned residuals made conjugate to the last block P."""
         # The Gram matrix of the new directions follows from known inner products, which saves a communication round. If
-        # the projection removes almost everything, this Gram matrix is inaccurate, and `orthonormalize` detects the
-        # inaccuracy.
+        # the new directions are much shorter than the residuals, their Gram matrix is inaccurate, and `orthonormalize`
+        # detects the inaccuracy.
         Z = self.preconditioner.apply(R, along, self.ridge)
         square, *others = inner(Z, Z, *(() if P is None else (Q, P)))
         size = np.maximum(np.sqrt(square.diagonal()), np.finfo(float).tiny)

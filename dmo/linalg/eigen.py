@@ -239,7 +239,7 @@ class TracePairs:
     """Solutions of a trace optimization problem."""
 
     values: np.ndarray  # Eigenvalues (k) in descending order.
-    vectors: np.ndarray  # Eigenvectors (d x k), orthonormal in the product x'By.
+    vectors: np.ndarray  # Eigenvectors (d x k), orthonormal in the inner product x'By.
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:

@@ -152,8 +152,8 @@ log = logging.getLogger("dmo")
 def cholesky_in_place(A: np.ndarray) -> int:
     """Overwrite the lower triangle of a matrix with its Cholesky factor. The upper triangle does not change."""
     # The multithreaded Cholesky factorization of OpenBLAS 0.3.30 crashes the process from about n = 16 000, so
-    # factorize large matrices in blocks of columns. For smaller matrices, call LAPACK directly, because copying the
-    # blocks took a third of the time at n = 4500.
+    # factorize large matrices in blocks of columns. For smaller matrices, call LAPACK directly, because copying blocks
+    # of columns took a third of the time at n = 4500.
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
     if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
@@ -195,7 +195,8 @@ class FactorSystem:
     # If F is block-sparse with k_s columns per cluster, computing F'F takes n k_s^2 multiplications, and a product with
     # one column takes n k_s multiplications.
 
-    # Limits of the relative error of the fitted values: refinement stops below 1e-9, and does not start below 1e-12.
+    # Relative error of fitted values at which refinement stops, and relative error at which refinement is not even
+    # started.
     _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 
@@ -215,8 +216,8 @@ class FactorSystem:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
-            # In the dual matrix of centered rows, the eigenvalue of the vector of ones is only c. Raise this eigenvalue
-            # to improve the condition number. The coefficients W do not change, because F'1 = 0.
+            # In the dual matrix of centered rows, the eigenvalue of the vector of ones is only c. Raising this
+            # eigenvalue improves the condition number, and does not change the coefficients W because F'1 = 0.
             assert isinstance(F, CenteredRows)
             self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)

@@ -14,7 +14,8 @@ from dmo.kernels.loops import compiled
 from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
-# Maximum number of pivots that a round proposes. Products of this size are efficient, and most proposals are accepted.
+# Maximum number of pivots that a round proposes. For 100 pivots, products are efficient and most proposals are
+# accepted.
 _PROPOSALS = 100
 # Fraction of the largest diagonal entry, below which residuals are rounding errors of float32 columns.
 _FLOOR = 1e-6

@@ -25,8 +25,8 @@ _SMALL = 1 << 21  # Maximum total size in bytes of all copies of an array that i
 class Home:
     """Workers that hold row blocks, and the row range of each part."""
 
-    # If a worker is lost, its data and all results computed from these data are lost too. `retried` then restarts from
-    # the data of the client process.
+    # If a worker is lost, its data and all results computed from these data are lost too. The method `retried` then
+    # restarts from the data of the client process.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
         self.client, self.parts, self.places, self.lost = client, parts, places, lost
@@ -319,7 +319,7 @@ def hstack(blocks: Sequence[Any]) -> Any:
     if not others:
         return first
     joined = first.mapped(_beside, *others, columns=sum(block.shape[1] for block in (first, *others)))
-    # Without this call, every use would join the blocks again.
+    # Join the blocks now: a lazy expression would join the blocks again at every use.
     joined.futures()
     return joined
 

@@ -48,7 +48,7 @@ class Smoother:
     def _solved(self, B: Any, tol: float | None) -> Any:
         start = self._known_part(B) if self.iterative and self._known else None
         solution = self.solver.solve(B, start, check=False, tol=tol)
-        if not solution.converged and self.iterative:  # Direct solvers have already issued a warning.
+        if not solution.converged and self.iterative:  # Direct solvers issue their own warnings.
             worst = np.nan if solution.residuals is None else solution.residuals.max()
             warnings.warn(
                 f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "

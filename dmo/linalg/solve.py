@@ -410,8 +410,8 @@ class WoodburySolver(_Direct):
     """Solver for A = F F' by the Woodbury formula (B - F (F'F + c I)^-1 F'B) / c."""
 
     # The error of the solution is small relative to its norm. In the product of F' with the solution, rounding errors
-    # are amplified by |F|^2 / c. To predict new rows, call `loadings` of the `system` instead. For smoothed values,
-    # call `smooth`.
+    # are amplified by |F|^2 / c. To predict new rows, call the method `loadings` of `system`. For smoothed values, call
+    # `smooth`.
 
     method = "woodbury"
 

@@ -336,7 +336,7 @@ class LinearMap(FeatureMap):
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # The subtraction below converts dense rows without normalization.
+            block = double(block)  # The subtraction below converts other dense rows.
         # The first call of `normalize_rows` loads compiled loops, so call it only if necessary.
         block = block if how is None else normalize_rows(block, how)
         return np.subtract(dense(block), self.shift, dtype=self.dtype)

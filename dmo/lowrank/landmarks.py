@@ -66,8 +66,8 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
     """Replace the features of each row with 256 random sums of features, which approximately preserve distances."""
-    # Landmarks chosen from the sketch are as good as landmarks chosen from the rows. Choosing them from the sketch is
-    # faster, because kernel values are computed from only 256 features.
+    # Landmarks chosen from the sketch are as good as landmarks chosen from the rows. Choosing landmarks from the sketch
+    # is faster, because kernel values are computed from only 256 features.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 

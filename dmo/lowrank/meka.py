@@ -334,8 +334,8 @@ class _Fit:
         wide = reads_sparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
-        # The basis of a cluster must also represent kernel functions of samples in other clusters. Therefore, each
-        # cluster also uses landmarks that all clusters share.
+        # The basis of a cluster must also represent kernel functions of samples in other clusters, so each cluster also
+        # uses landmarks that all clusters share.
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
@@ -373,7 +373,7 @@ class _Fit:
         landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
-        # Kernel values of the fitted rows have the same precision as those of new samples.
+        # Compute kernel values of the fitted rows in the same precision as kernel values of new samples.
         Q = kernel.tile(self.rows.prepared[where], kernel.prepare(landmarks, dtype)).astype(np.float64, copy=False)
         # Whiten the kernel functions by the kernel matrix of the landmarks, and orthonormalize them by two Cholesky QR
         # decompositions. The error of the first decomposition grows with the squared condition number, and the second
@@ -482,7 +482,7 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
     """Compute T with full column rank, where T T' is the positive semidefinite part of L."""
-    # If links are sampled or set to zero, L may be indefinite. Setting its negative eigenvalues to zero yields the
+    # If links are sampled or set to zero, L may be indefinite. Setting the negative eigenvalues of L to zero yields the
     # positive semidefinite matrix nearest to W L W', because W has orthonormal columns. If all links are exact, L is
     # positive semidefinite up to floating-point errors, so that a Cholesky factorization, which is faster, usually
     # succeeds.
@@ -502,8 +502,8 @@ def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) 
     E is `square`, and R is `roughness`. Vectors with a ratio below `drop` times the maximum are omitted.
     """
     # Rough functions may be large on the fitted rows but vary wildly on other rows, so the penalty u'Ru excludes them.
-    # The penalty u'Ru is proportional to the squared RKHS norm of the function. For the last eigenfunction that the
-    # rank retains, the penalty is about 0.005. For rough functions, the penalty is far above 1.
+    # The penalty u'Ru is proportional to the squared RKHS norm of the function. The penalty is about 0.005 for the last
+    # eigenfunction that the rank retains, and far above 1 for rough functions.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
     # The eigenvectors are orthonormal in the inner product of I + R, so orthonormalize them in the Euclidean inner

@@ -462,8 +462,8 @@ def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.nda
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
         whole, added = inverse_triangle(square, jitter)
-        # For s = `added`, the smallest eigenvalue of A + s I is at least 1 / |P|^2. If this bound exceeds `tol` + s,
-        # all pivots of A exceed `tol`, so that no row is dropped.
+        # For s = `added`, all eigenvalues of A + s I are at least 1 / |P|^2. If 1 / |P|^2 exceeds `tol` + s, all pivots
+        # of A exceed `tol`, so that no row is dropped.
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
