@@ -81,7 +81,8 @@ def _similarities(
     roots = np.ones(1)
     if n_landmarks is not None:
         chosen = chosen[_drawn(len(chosen), n_landmarks, random_state)]
-    elif weights is not None:  # Repeating a feature w times has the same effect as multiplying it by sqrt(w).
+    elif weights is not None:
+        # Repeating a feature w times has the same effect as multiplying the feature by sqrt(w).
         roots = np.sqrt(weights[chosen])
     landmarks = similarity.part(source, chosen)
     landmarks = landmarks if similarity.pairwise else rows(landmarks)

@@ -57,7 +57,7 @@ class MomentSystem:
     """Normal equations of a ridge regression on the weighted sum of the low-rank kernels F_v F_v', from moments."""
 
     moments: Moments
-    weights: Mapping[str, float]  # Kernel weight of each view.
+    weights: Mapping[str, float]  # Weight of the kernel of each view.
     center: bool
     columns: np.ndarray  # Indices (d) of the columns of these views in the moments.
     scale: np.ndarray  # Square root of the view weight for each of the d columns.
@@ -144,8 +144,7 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    If the moments exclude the labels, `sparse` holds the products of labels and columns (overwritten), and the label
-    sums.
+    If the moments exclude the labels, `sparse` holds their products with the columns (overwritten) and the label sums.
     """
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
@@ -190,8 +189,7 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute ridge regression of each label on the rows where it is known, from moments and passes over all rows.
 
-    `some` (L) marks labels that are known in at least one row. Return coefficients (d_v x L) by view and the offset
-    (L).
+    `some` (L) marks labels that are known in at least one row. Return coefficients (d_v x L) by view, and offsets (L).
     """
     # For factor rows F, the coefficients w_l of label l solve (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional
     # intercept if `center` is true. The diagonal matrix D contains the sample weights. The diagonal matrix M_l contains
@@ -334,7 +332,7 @@ class PartialRidge:
 
     total: Moments
     maps: Mapping[str, FeatureMap]
-    shares: Mapping[str, float]  # Kernel weight of each view.
+    shares: Mapping[str, float]  # Weight of the kernel of each view.
     ridge: float | np.ndarray  # Ridge, with one value or one per label.
     center: bool
     coefficients: dict[str, np.ndarray]  # Coefficients (rank x L) of the factor rows of each view.

@@ -89,8 +89,7 @@ class ViewDistances(KeepsRows):
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest training rows of m new rows by the mean distance over the views.
 
-        Return their indices (m x k) and distances (views x m x k). With `same`, new rows are the training rows, and no
-        row is its own neighbor.
+        Return indices (m x k) and distances (views x m x k). With `same`, a training row is not its own neighbor.
         """
         # Each block of rows is one task, on the workers of the current cluster if there is one.
         parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)

@@ -395,7 +395,7 @@ class BandwidthKernel(RowKernel):
     """Base class of kernels such as `RBF` and `Laplacian`, which decrease with the distance divided by a bandwidth."""
 
     bandwidth: float | str = "mean"  # Positive distance, or the name of a rule by which `fit` computes it.
-    normalize: str | None = None  # Normalization of the rows by `normalize_rows`.
+    normalize: str | None = None  # Name of the normalization of the rows, as in `normalize_rows`, or None.
     scale: float = 1.0  # Positive factor by which the bandwidth is multiplied.
     _cached: ClassVar[bool] = True
 

@@ -230,7 +230,7 @@ class FactorSystem:
 
     def _decompose(self) -> None:
         log.info("solve: ridge %g is small for the scale of the factor; using its SVD", self.ridge)
-        # After centering, n rows span at most n - 1 dimensions.
+        # After centering, n rows span at most n - 1 dimensions, so one singular value may be a rounding error.
         empty = int(self._centered and self._F.shape[0] <= self._F.shape[1])
         self._svd, self._small = _Svd.of(self._F, self.ridge, empty), None
 

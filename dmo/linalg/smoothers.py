@@ -147,6 +147,6 @@ def leave_one_out(
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
-    # If 1 - h_i is zero for the leverage h_i, no other row determines the prediction. The residual is then subtracted
-    # without division.
+    # If the leverage h_i is 1, no other row determines the prediction. The residual is then subtracted without
+    # division.
     return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])
