@@ -345,8 +345,7 @@ def gap_products(
 ) -> np.ndarray:
     """Compute the contribution of missing or down-weighted labels to the products of a ridge regression, in one pass.
 
-    The arrays have shapes (d + 1, k) for coefficients and result, (n, L) for entry weights `counts`, and (k,) for
-    `which`.
+    `coefficients` and the result have shape (d + 1, k). `counts` (n x L) holds entry weights, `which` k label indices.
     """
     given = counts.missing if isinstance(counts, KnownRows) else counts
 
