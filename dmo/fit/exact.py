@@ -109,7 +109,7 @@ def exact_engine(approximation: Any) -> Exact:
 class FittedKernel:
     """Kernel with fitted parameters, and its n x n operator over the training rows."""
 
-    kernel: MultiKernel  # Fitted kernel of one or several views.
+    kernel: MultiKernel
     operator: Operator
     dtype: np.dtype
     key: Any = None  # Cache key of the kernel and its inputs, or None if the kernel is not cached.
@@ -142,7 +142,8 @@ def rounding_floor(kernel: Kernel, source: Rows) -> float:
     picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    # A fit computes the kernel of each pair of rows only once, so its rounding errors are symmetric.
+    # A fit computes the kernel of each pair of rows only once, so the rounding errors of the kernel matrix are
+    # symmetric.
     error = (error + error.T) / 2
     m = len(index)
     # The ridge must exceed the largest eigenvalue of the error matrix, so use the spectral norm.

@@ -454,7 +454,6 @@ def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> li
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
         where, count = slices[name], max(1, -(-group.shape[1] // _PANEL))
-        # Check whether float32 represents all values of the data type exactly.
         single = np.promote_types(group.dtype, np.float32) == np.float32
         for part in np.array_split(group.astype(np.float32 if single else np.float64, copy=False), count, axis=1):
             last = panels[-1] if panels else None

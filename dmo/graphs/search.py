@@ -32,7 +32,7 @@ from dmo.progress import stage
 from dmo.threads import blas_limited, over_rows, thread_count
 
 Metric = Literal["euclidean", "cosine"]
-_BLOCK = 1024  # Number of rows per block.
+_BLOCK = 1024
 _SPARE = 8
 """Number of candidates in addition to the k nearest neighbors."""
 _PAIRS = 64

@@ -96,7 +96,7 @@ class MultiKernel:
     #
     # Source: Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
-    kernels: Mapping[str, Kernel]  # Kernel of each view.
+    kernels: Mapping[str, Kernel]
     weights: Mapping[str, float]  # Nonnegative weight of each view.
     combine: Combine = "sum"  # Whether to use the sum of w_v k_v or the product of k_v^w_v.
     pairwise: list[str] = field(init=False, repr=False, compare=False)  # Names of views with precomputed kernels.

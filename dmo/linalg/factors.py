@@ -98,7 +98,7 @@ class CenteredRows(Factor):
         centered, border = shifted(self.X, mean)
         if border is not None:
             return CenteredRows(self.X, mean, border=border)
-        # The mean of n large numbers has a rounding error, which the mean of the small differences corrects.
+        # For large entries, the computed mean has a rounding error, so subtract the mean of the centered entries too.
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
         # A small ridge would amplify the rounding errors of constant columns, so set these columns to zero.

@@ -114,7 +114,6 @@ def rpcholesky(
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        # If there is a function `submatrix`, compute columns only for accepted pivots.
         whole = columns(proposed) if submatrix is None else None
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)

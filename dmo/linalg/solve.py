@@ -471,8 +471,8 @@ def factorize(
         asked = (columns or 0) + (0 if last is None else len(last))
         saved = 0.0
         if direct is not None and columns is not None:
-            # If the full preconditioner saves less than ten products compared with the factorization, use an eighth of
-            # its columns.
+            # If the full preconditioner saves less than ten products compared with the factorization, consider a
+            # preconditioner with an eighth of the columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):

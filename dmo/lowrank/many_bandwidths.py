@@ -50,7 +50,7 @@ class ExponentMap:
 class ManyBandwidths:
     """Factory of Nystrom maps that use the landmarks of an existing map with other bandwidths."""
 
-    base: NystromMap  # Nystrom map for the original bandwidth.
+    base: NystromMap
 
     @cached_property
     def _wide(self) -> Any:
