@@ -28,10 +28,11 @@ from dmo.threads import in_threads, thread_count
 
 log = logging.getLogger("dmo")
 _AUTO_RANK = 1000
-# Feature maps of several views are fitted at once if their sampled rows fit in this fraction of the free memory.
+# Feature maps of several views are fitted in parallel if their sampled rows fit in this fraction of the free memory.
 _SAMPLES = 0.25
 FOLDS = 4
-"""Number of folds of the out-of-fold scores from which `standardize` computes its statistics."""
+"""Default number of folds for out-of-fold scores, for example for the means and standard deviations of
+`standardize`."""
 
 
 def choose_engine(approximation: Any, n: int, kernels: int, kernel: Any = None) -> Any:
@@ -156,10 +157,12 @@ def fit_maps(
             return approximations[view].feature_map(own, source, random_state, center)
         except UserError as error:
             text = str(error)
-            said = text.find(f"view {view!r} has")  # The error may already contain the name of the view.
+            # Do not repeat the name of the view if the error message already contains it.
+            said = text.find(f"view {view!r} has")
             raise UserError(text[said:] if said >= 0 else f"view {view!r}: {text}") from error
 
-    # The fit of a view needs memory for its sampled rows as read and as prepared, and for its factor columns.
+    # Fitting a feature map needs memory for the sampled rows, for a prepared copy of these rows, and for the factor
+    # columns.
     largest = max(min(source.shape[0], MOST_ROWS) * (2 * source.shape[1] + _AUTO_RANK) for source in views.values())
     threads = int(np.clip(_SAMPLES * free_memory() / (4.0 * largest), 1, thread_count()))
     return dict(zip(views, in_threads(fit, list(views), threads), strict=True))
@@ -192,7 +195,7 @@ def in_single(
 ) -> T:
     """Collect products of factor rows with `collect`, in float32 if the features are float32.
 
-    If `is_precise` finds the float32 products too imprecise, they are repeated in float64.
+    Float32 products that `is_precise` rejects are computed again in float64.
     """
     single = {view: m.single(views[view].dtype) for view, m in maps.items()}
     if any(single[view] is not m for view, m in maps.items()):

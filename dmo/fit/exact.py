@@ -28,7 +28,7 @@ from dmo.progress import stage
 from dmo.threads import blas_limited
 
 log = logging.getLogger("dmo")
-_SMALL = 2048  # The extra cost of float64 is negligible up to this number of samples.
+_SMALL = 2048  # Number of samples up to which the extra cost of float64 is negligible.
 _LOOK = 512  # Number of rows from which the bandwidth and the float32 rounding error are estimated.
 Storage = Literal["auto", "memory", "resident", "recomputed", "stored"]
 Precision = Literal["auto", "float32", "float64"]
@@ -109,39 +109,44 @@ def exact_engine(approximation: Any) -> Exact:
 class FittedKernel:
     """Kernel with fitted parameters, and its n x n operator over the training rows."""
 
-    kernel: MultiKernel  # Fitted kernel of one or several views.
+    kernel: MultiKernel
     operator: Operator
     dtype: np.dtype
     key: Any = None  # Cache key of the kernel and its inputs, or None if the kernel is not cached.
 
     def placed(self, center: bool, weights: np.ndarray | None = None) -> Operator:
-        """Return the kernel operator with these sample weights, after centering it if `center` is true."""
-        if weights is not None:  # Center with the weighted mean, because the plain mean depends on samples of weight 0.
+        """Apply sample weights to the kernel operator, and center the operator if `center` is true."""
+        # The unweighted mean depends on samples of weight 0, so center with the weighted mean.
+        if weights is not None:
             return self.operator.weighted(weights, center)
         return self.operator.centered() if center else self.operator
 
     def expansion(
         self, sources: Mapping[str, Rows], operator: Operator, coefficients: np.ndarray, shift: np.ndarray | float = 0.0
     ) -> KernelExpansion:
-        """Return the function of new rows that has these coefficients (n x k) of the columns of `operator`."""
+        """Build the prediction function from coefficients (n x k) of the columns of `operator`."""
         dual, offset = operator.expansion(coefficients)
-        # A loaded model must predict bit-identical values, so use the memory order of the model store.
+        # A loaded model must predict bit-identical values, so arrange the coefficients in row-major order as model
+        # stores do.
         return KernelExpansion(self.kernel, dict(sources), np.ascontiguousarray(dual), offset + shift, self.dtype)
 
 
 def rounding_floor(kernel: Kernel, source: Rows) -> float:
-    """Estimate the spectral norm of the float32 rounding error of the n x n kernel."""
-    # A ridge below this norm would amplify rounding errors. Compute the error matrix on 512 rows as the difference of a
-    # float32 and a float64 kernel, then extrapolate its norm to n rows. The norm grows like sqrt(n) for independent
-    # errors and like n for systematic errors. A quarter of the sample reveals the growth rate.
+    """Estimate the spectral norm of the rounding errors in a float32 kernel matrix (n x n)."""
+    # If the ridge is smaller than the norm of the rounding errors, solutions amplify these errors. Compute the rounding
+    # errors for 512 rows as the difference of a float32 and a float64 kernel, and extrapolate their norm to n rows. The
+    # norm of independent errors grows like sqrt(n), and the norm of systematic errors grows like n. The ratio of the
+    # norms for all 512 rows and for a quarter of these rows reveals the growth rate.
     n = source.shape[0]
     index = np.unique(np.linspace(0, n - 1, min(n, _LOOK)).astype(int))
     picked = kernel.part(source, index)
     single, double = kernel.prepare(picked, np.float32), kernel.prepare(picked, np.float64)
     error = kernel.tile(single, single).astype(np.float64) - kernel.tile(double, double)
-    error = (error + error.T) / 2  # The actual error is symmetric, because each pair of rows is computed once.
+    # A fit computes the kernel of each pair of rows only once, so the rounding errors of the kernel matrix are
+    # symmetric.
+    error = (error + error.T) / 2
     m = len(index)
-    # The ridge must exceed the largest eigenvalue of the error, so use the spectral norm.
+    # The ridge must exceed the largest eigenvalue of the error matrix, so use the spectral norm.
     whole, quarter = np.linalg.norm(error, 2), np.linalg.norm(error[: max(1, m // 4), : max(1, m // 4)], 2)
     if whole == 0.0 or quarter == 0.0:
         return float(whole * n / m)
@@ -154,7 +159,7 @@ def choose_dtype(
 ) -> np.dtype:
     """Choose float32 for the kernel if it saves memory and the ridge is large enough, otherwise float64.
 
-    A UserError reports a requested float32 kernel whose ridge is too small. Precomputed kernels keep their precision.
+    Raise a UserError if float32 is requested, but the ridge is too small. Precomputed kernels keep their precision.
     """
     if engine.precision == "float64" or (engine.precision == "auto" and source.shape[0] <= _SMALL):
         return np.dtype(np.float64)
@@ -180,7 +185,7 @@ def choose_dtype(
 
 
 def exact_bytes(n: int, kernels: int, itemsize: int | None = None) -> tuple[int, int]:
-    """Return the memory of the kernels and the memory of their matrix factors in bytes."""
+    """Return the size of all n x n kernels, and the size of their factorizations, in bytes."""
     return (itemsize or (8 if n <= _SMALL else 4)) * kernels * n * n, 8 * kernels * n * n
 
 
@@ -224,12 +229,13 @@ def build(
     random_state: int | None,
     weights: np.ndarray | None = None,
 ) -> FittedKernel:
-    """Build the operator of a kernel over the training rows of each view."""
+    """Build the n x n operator of a kernel over the training rows of its views."""
     own, used = memory(), {name: sources[name] for name in kernel.kernels}
     if own is None or storage != "memory":
         return _built(engine, kernel, used, ridge, storage, random_state, weights)
     n = next(iter(used.values())).shape[0]
-    # The scores that a search compares differ by more than float32 rounding errors. Use one precision for all ridges.
+    # In a hyperparameter search, the scores of candidates differ by more than float32 rounding errors, so one kernel
+    # matrix serves all ridges.
     if compared() is not None or (engine.precision == "auto" and n <= _SMALL):
         ridge = np.inf
     make = partial(_built, engine, kernel, used, ridge, storage, random_state, weights)
@@ -248,16 +254,18 @@ def _built(
     random_state: int | None,
     weights: np.ndarray | None,
 ) -> FittedKernel:
-    # The client process must hold the float64 rows and a working copy.
+    # The client process needs memory for the rows in float64 and for a working copy.
     size = 16.0 * sum(float(np.prod(source.shape)) for source in used.values())
     rows_fit = fits(size, 0.5) or all(map(reads_sparse, used.values()))
     wide = sum(source.shape[1] for source in used.values()) > next(iter(used.values())).shape[0]
     if kernel.linear and wide and compared() is not None and storage == "memory":
-        # In a search, form the kernel once, because otherwise every ridge reads the rows.
+        # In a hyperparameter search, compute the kernel matrix once: otherwise, the fit for every ridge would read all
+        # rows again.
         engine = replace(engine, precision="float64")
     elif kernel.linear and rows_fit:
         return FittedKernel(kernel, RowGram.of(linear_rows(kernel, used)), np.dtype(np.float64))
-    if storage == "memory":  # Read the rows once, because they are small compared with the n x n kernel.
+    # The rows are small compared with the n x n kernel, so read them into memory once.
+    if storage == "memory":
         used = {name: kernel.kernels[name].part(source) for name, source in used.items()}
     if weights is not None and (weights != 1).any():
         own = {name: k.fit(used[name], random_state, weights) for name, k in kernel.kernels.items()}
@@ -279,7 +287,7 @@ def _built(
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
-    """Return the rows per chunk of a precomputed kernel in a store, or None for other kernels.
+    """Return the number of rows per chunk of a precomputed kernel in a store, or None for other kernels.
 
     Tiles of whole chunks are read without copying, and no chunk is read twice.
     """
@@ -300,12 +308,13 @@ def _in_memory(
             yield name, matrix
 
     total = kernel.combined(matrices())
-    whole = memory() is not None  # Fits in other threads may reuse a cached kernel, so it must stay intact.
+    # Fits in other threads can use a cached kernel, so a factorization must not overwrite its matrix.
+    whole = memory() is not None
     return FittedKernel(replace(kernel, kernels=fitted), Dense(total, lends=not whole), dtype)
 
 
 def _write_tiles(shared: tuple[Any, FeatureTiles], pairs: list[tuple[int, int]]) -> None:
-    """Compute and store some tiles. Repeated calls give the same result."""
+    """Compute and store some tiles. A repeated task writes the same values."""
     writer, tiles = shared
     with blas_limited(1):
         for i, j in pairs:
@@ -318,10 +327,11 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
         "kernel": tiles.kernel.to_dict(),
         "rows": {name: fingerprint(source) for name, source in sources.items()},
     }
-    # The name contains a hash of the kernel and the rows, so only fits with the same kernel and rows share a store.
+    # The name of a kernel store contains a hash of the kernel and the rows, so only fits with equal kernels and rows
+    # share it.
     if isinstance(engine.path, SavedLocation):
         raise engine.path.refused("path")
-    # One triangle suffices, because only `Tiles` reads the store.
+    # Only the class `Tiles` reads the kernel store, and this class needs only the lower triangle.
     path = f"{engine.path}/{'-'.join(sources)}-{digest({**description, 'triangle': 'lower'})[:16]}.zarr"
     writer = stores.create_kernel(path, tiles.n, engine.block, np.dtype(tiles.dtype), description, "lower")
     missing, client = writer.missing(), current_client()
@@ -334,7 +344,8 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
             shared = Broadcast(client, (writer, tiles))
 
             def work() -> None:
-                rest = writer.missing()  # Check again, because a worker may have written tiles before it was lost.
+                # A lost worker may have written some of its tiles, so check again which tiles are missing.
+                rest = writer.missing()
                 groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
                 futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
                 for done, group in zip(futures, groups, strict=True):
@@ -347,14 +358,16 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
 
 
 def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
-    """Stack the rows of all views, normalized by the kernel and scaled by the square root of its view weight."""
+    """Concatenate the columns of all views.
+
+    Rows are normalized and multiplied by the square root of the view weight.
+    """
     parts = []
     for name, part in kernel.kernels.items():
         block = double(rows(views[name]))
         normalize = part.normalize if isinstance(part, Linear) else None
         block = block if normalize is None else normalize_rows(block, normalize)
         weight = kernel.weights[name]
-        # The inner product of two rows then includes the weight.
         parts.append(block if weight == 1.0 else block * np.sqrt(weight))
     return parts[0] if len(parts) == 1 else joined_columns(parts)
 
@@ -362,7 +375,7 @@ def linear_rows(kernel: MultiKernel, views: Mapping[str, Rows]) -> Any:
 def linear_expansions(
     kernel: MultiKernel, views: Mapping[str, Rows], factor: CenteredRows, W: np.ndarray, offset: np.ndarray
 ) -> dict[str, Expansion]:
-    """Convert coefficients `W` of the rows from `linear_rows` to one linear function per view."""
+    """Convert coefficients `W` of the columns from `linear_rows` to one linear function per view."""
     rest = offset if factor.mean is None else offset - factor.mean @ W
     found: dict[str, Expansion] = {}
     for name, part in kernel.kernels.items():

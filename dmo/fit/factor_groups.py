@@ -31,13 +31,13 @@ from dmo.threads import in_threads
 
 _STRIP = 64  # Number of rows of the Gram matrix that are centered at a time.
 _SINGLE, _TERMS = 3e-6, 512
-"""Relative error of a product with float32 rows, if at most this number of terms is summed in float32."""
+"""Relative error of a product with float32 rows, and the number of terms that the product sums in float32 at a time."""
 
 
 class FactorSmoother:
-    """Smoother H B = U (U'B) for whitened factor rows `U`, whose zero rows at the end are not stored."""
+    """Smoother H = U U' for whitened factor rows `U`. Zero rows at the end of `U` are not stored."""
 
-    # Float32 rows are multiplied in float32, unless `loosen` requests a smaller error.
+    # Products with float32 rows are computed in float64 if `loosen` sets a tolerance that float32 cannot meet.
 
     iterative = False
 
@@ -47,7 +47,7 @@ class FactorSmoother:
         self._wide = False
 
     def loosen(self, error: float) -> None:
-        """Set the relative error that is allowed from now on."""
+        """Set the relative error that later products may have."""
         self._wide = error < _SINGLE
 
     def __call__(self, B: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ class FactorSmoother:
 
 
 def _product(A: np.ndarray, B: np.ndarray, wide: bool) -> np.ndarray:
-    """Multiply matrices in the precision of `A`, with float64 sums of short products, or in float64 if `wide`."""
+    """Multiply matrices in float64 if `wide`, otherwise in the precision of `A` with float64 sums of short products."""
     if wide or A.dtype == np.float64:
         return np.asarray(A @ B)
     total, B = np.zeros((len(A), B.shape[1])), B.astype(A.dtype)
@@ -80,7 +80,8 @@ class FactorView:
 
     name: str
     feature_map: FeatureMap | None  # Feature map of the view, or None for the labels.
-    T: np.ndarray  # T T' = (F'F + c I)^-1, restricted to directions that exceed rounding errors.
+    # Whitening matrix with T T' = (F'F + c I)^-1, restricted to eigenvectors of F'F above rounding errors.
+    T: np.ndarray
     mean: np.ndarray | None  # Column means of shape (d,), or None if the rows are not centered.
     smoother: FactorSmoother
     n: int
@@ -90,17 +91,17 @@ class FactorView:
         return self.T @ self.smoother.whitened(B)
 
     def offset(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the offset (k) with which a centered function has mean 0 over the samples."""
+        """Compute the offset (k) that gives a centered function mean 0 over the training samples."""
         return np.zeros(coefficients.shape[1]) if self.mean is None else -(self.mean @ coefficients)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows."""
+        """Build the prediction function of the view from coefficients of its factor rows."""
         assert self.feature_map is not None
         offset = self.offset(coefficients)
         return {self.name: FactorExpansion.of(self.name, self.feature_map, coefficients, offset)}
 
     def left_out(self, B: np.ndarray, coefficients: np.ndarray, where: Any = None, part: Any = None) -> np.ndarray:
-        """Return fitted values, because pseudo-samples have no leave-one-out values."""
+        """Return fitted values, because a pseudo-sample does not correspond to a sample that can be left out."""
         return self.smoother(B)
 
 
@@ -121,7 +122,7 @@ class FactorProducts:
         return cls(maps, sources, reduce(add, [own if share == 1.0 else share * own for own in wide]))
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the functions of new rows with these coefficients (n x k), by view."""
+        """Build the prediction function of each view from dual coefficients (n x k)."""
         found: dict[str, Expansion] = {}
         for view, feature_map in self.maps.items():
             total = np.zeros((feature_map.rank, coefficients.shape[1]))
@@ -139,12 +140,12 @@ class _FactorRows:
     rows: np.ndarray  # Factor rows of shape (n, d), or their coordinates of shape (n, r) in `basis`.
     mean: np.ndarray  # Column means of shape (d,).
     basis: np.ndarray | None = None  # Eigenvectors of the Gram matrix, of shape (d, r).
-    spectrum: np.ndarray | None = None  # Eigenvalues of shape (r,), without rounding errors.
-    centers: bool = True  # Whether `rows` are factor rows whose mean must be subtracted.
-    used: int | None = None  # Number of leading rows after which all rows are zero.
+    spectrum: np.ndarray | None = None  # Eigenvalues of the Gram matrix that exceed rounding errors, of shape (r,).
+    centers: bool = True  # Whether the column means must be subtracted from `rows`.
+    used: int | None = None  # Number of rows up to the last nonzero row, or None for all rows.
 
     def whitened(self, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Compute T (d x r) with T T' = (F'F + c I)^-1, and the leading whitened rows F T (q x r)."""
+        """Compute a matrix T (d x r) with T T' = (F'F + c I)^-1, and the leading whitened rows F T (q x r)."""
         if self.basis is not None and self.spectrum is not None:
             lengths = np.sqrt(self.spectrum + ridge)
             return self.basis / lengths, self.rows[: self.used] / lengths
@@ -155,7 +156,8 @@ class _FactorRows:
             basis, spectrum, images = _rotated(rows)
             lengths = np.sqrt(spectrum + ridge)
             T, images = basis / lengths, images / lengths
-        else:  # For this ridge, use a Cholesky factor, which takes half the time of eigenvectors.
+        else:
+            # The ridge exceeds rounding errors, so use a Cholesky factor, which takes half the time of eigenvectors.
             gram.flat[:: len(gram) + 1] += ridge
             T, images = inverse_triangle(gram, 0.0)[0], np.empty(rows.shape)
             times_triangle(rows, T, images)
@@ -165,12 +167,15 @@ class _FactorRows:
 
 
 Fold: TypeAlias = "tuple[FactorGroups, Callable[[Mapping[str, np.ndarray], np.ndarray], ScoreSums]]"
-"""Groups without the samples of a fold, and a function (coefficients, offset) that sums the scores of this fold."""
+"""Groups fitted without a fold, and a function that sums the scores of this fold for given coefficients and offset."""
 
 
 @dataclass(frozen=True)
 class FactorGroups:
-    """Views and labels of the low-rank engine as factor rows of samples or pseudo-samples, for any ridge."""
+    """Factor rows of each view and of the labels, which are converted to fitted views for any ridge.
+
+    The rows belong to samples, or to pseudo-samples with the same inner products.
+    """
 
     groups: Mapping[str, _FactorRows]
     center: bool
@@ -179,7 +184,7 @@ class FactorGroups:
 
     @classmethod
     def of_pass(cls, done: LowRankPass, center: bool) -> Self:
-        """Compute the pseudo-samples of a pass, and the pseudo-samples of this pass without each fold."""
+        """Compute pseudo-samples from the moments of all rows, and again from the moments without each fold."""
         folds = ((cls.of_moments(done.total - part, center), part.of_scores) for part in done.folds)
         found = cls.of_moments(done.total, center)
         return replace(found, maps=done.maps, folds=folds if len(done.folds) > 1 else ())
@@ -193,7 +198,8 @@ class FactorGroups:
         ]
         pairs = dict(zip(slices, in_threads(_spectrum, grams), strict=True))
         rotated = moments.mixed({name: vectors for name, (_, vectors) in pairs.items()})
-        # Center in place and in strips, because a second matrix of all columns takes as long as the rotation.
+        # The outer product of all column sums would take as long as the rotation, so center the Gram matrix in strips
+        # of rows.
         sums = rotated.sums / np.sqrt(moments.n)
         for where in row_blocks(len(sums), _STRIP):
             rotated.gram[where] -= np.outer(sums[where], sums)
@@ -202,10 +208,12 @@ class FactorGroups:
 
     @classmethod
     def of_passive(cls, joint: Moments, own: Mapping[str, Moments], mass: float, center: bool) -> Self:
-        """Compute pseudo-samples of groups with missing samples or sample weights of total `mass`."""
-        # Let D_j hold the weights of group j, and M the weighted mean of all D_j. The eigenproblem is
-        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda. The pseudo-samples are the rows of
-        # S_j = M^-1/2 D_j F_j after M^1/2 1 is projected out. The last group of `joint` holds the columns M^-1/2 D_j 1.
+        """Compute pseudo-samples of groups that have missing samples or sample weights. `mass` is the total weight."""
+        # Let the diagonal matrix D_j contain the sample weights of group j, and let M be the weighted mean of all D_j.
+        # For factor rows F_j, group weights w_j and ridges c_j, homogeneity analysis solves the eigenproblem
+        # sum_j w_j D_j F_j (F_j'D_j F_j + c_j I)^-1 F_j'D_j X = M X Lambda. The pseudo-samples have the same Gram
+        # matrix as the columns of all S_j = M^-1/2 D_j F_j, after the direction M^1/2 1 is projected out. The vectors
+        # M^-1/2 D_j 1 are the last group of columns in `joint`, and serve to center the factor rows.
         pairs = {name: _spectrum(part.centered().gram if center else part.gram) for name, part in own.items()}
         means = {name: part.mean() for name, part in own.items()}
         slices = joint.slices()
@@ -219,7 +227,9 @@ class FactorGroups:
             turns.append(turn)
         turn = np.hstack(turns)
         gram = turn.T @ joint.gram @ turn
-        if not center:  # Centered rows are already orthogonal to the direction that is projected out.
+        # Centered rows are already orthogonal to the direction M^1/2 1, so project out this direction only without
+        # centering.
+        if not center:
             sums = np.concatenate([part.sums @ pairs[name][1] for name, part in own.items()])
             gram -= np.outer(sums, sums) / mass
         return cls._of_gram((gram + gram.T) / 2, pairs, means, center)
@@ -237,7 +247,7 @@ class FactorGroups:
         rows = pseudo_samples(gram, np.concatenate(scales))
         edges = np.cumsum([len(values) for values, _ in pairs.values()])[:-1]
         parts = dict(zip(pairs, np.split(rows, edges, axis=1), strict=True))
-        # The matrix of pseudo-samples is almost triangular, so the first groups have few nonzero rows.
+        # The matrix of pseudo-samples is almost triangular, so that the first groups have few nonzero rows.
         groups = {
             name: _FactorRows(parts[name], means[name], vectors, values, used=_used(parts[name]))
             for name, (values, vectors) in pairs.items()
@@ -252,9 +262,9 @@ class FactorGroups:
         center: bool,
         fold: np.ndarray | None = None,
     ) -> Self:
-        """Build groups from factor rows instead of pseudo-samples, for fewer samples than columns.
+        """Build groups from the factor rows of samples, if there are fewer samples than columns.
 
-        `fold` holds the number of each sample's fold.
+        `fold` contains the fold index of each sample.
         """
         groups = {name: _rows_of(name, part, center) for name, part in rows.items()}
         if fold is None or not fold.any():
@@ -285,12 +295,12 @@ class FactorGroups:
 
     @property
     def columns(self) -> int:
-        """Total number of columns of all groups, or of samples for groups with more columns than samples."""
+        """Upper bound of the total rank: the sum over all groups of the smaller dimension of their factor rows."""
         return sum(min(group.rows.shape) for group in self.groups.values())
 
     @property
     def class_directions(self) -> int:
-        """Number of label directions for classes, where each row of the labels sums to 1, otherwise 0."""
+        """Rank of the (centered) labels if they are classes, so that each row of the labels sums to 1, otherwise 0."""
         if LABELS not in self.groups or not self.center:
             return 0
         labels = self.groups[LABELS]
@@ -299,7 +309,7 @@ class FactorGroups:
         return self.label_rank if off < 1e-5 else 0
 
     def under(self, ridges: Mapping[str, float]) -> dict[str, FactorView]:
-        """Return the view of every group with the ridge of this group."""
+        """Return a fitted view of each group, given the ridge of each group."""
 
         def view(name: str) -> FactorView:
             group = self.groups[name]
@@ -317,15 +327,17 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """
     factor, singular = scipy.linalg.lapack.dpotrf(gram.T, lower=1)
     if singular:
-        # Scale the columns, because otherwise the columns of a small group may be rounding errors of others.
+        # Pivoting would discard the columns of a group with small values as rounding errors of other groups, so scale
+        # the columns first.
         gram /= scales
         gram /= scales[:, None]
         pivoted, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=-1.0, lower=1)
         factor = np.zeros((len(gram), rank))
         factor[pivots - 1] = np.tril(pivoted[:, :rank])
         factor *= scales[:, None]
-    # Combine the rows of the factor by Helmert contrasts, which are orthogonal to the vector of ones. Contrast j is 1
-    # for the first j samples and -j for the next sample, divided by its length. The result is triangular up to one row.
+    # Combine the rows of the factor by Helmert contrasts, which are orthogonal to the vector of ones, so that every
+    # column has mean 0. Helmert contrast j has the entries 1 for the first j samples and -j for the next sample,
+    # divided by its norm. The matrix of pseudo-samples is then triangular except for one row.
     p = factor.shape[1]
     rows, below = np.empty((p + 1, len(gram))), np.zeros(len(gram))
     for i in range(p, 0, -1):
@@ -337,12 +349,15 @@ def pseudo_samples(gram: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _used(rows: np.ndarray) -> int:
-    """Count the leading rows after which all rows are zero."""
+    """Return the number of rows up to the last nonzero row."""
     return int(np.flatnonzero(rows.any(axis=1)).max(initial=-1)) + 1
 
 
 def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
-    """Build a group from factor rows. Labels are rotated immediately, because their rank is needed."""
+    """Build a group from factor rows.
+
+    The labels are represented in coordinates of eigenvectors, because their rank is needed.
+    """
     mean = rows.mean(axis=0, dtype=np.float64)
     if name != LABELS:
         return _FactorRows(rows, mean, centers=center)
@@ -353,16 +368,17 @@ def _rows_of(name: str, rows: np.ndarray, center: bool) -> _FactorRows:
 
 def _spectrum(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the eigenvalues of a Gram matrix that exceed rounding errors, and their eigenvectors."""
-    # Use NumPy because the eigensolver of SciPy blocks other threads.
+    # The eigensolver of SciPy blocks other Python threads, so use the eigensolver of NumPy.
     values, vectors = np.linalg.eigh(gram)
     keep = values > CUTOFF * max(values[-1], np.finfo(float).tiny)
     return values[keep], vectors[:, keep]
 
 
 def _rotated(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute right singular vectors V, their squared singular values above rounding errors, and `rows` @ V."""
-    # Eigenvectors of the Gram matrix take less than half the time of singular vectors. If there are more columns than
-    # rows, use singular vectors, because V would lose its orthogonality at small singular values.
+    """Return right singular vectors V, squared singular values and `rows` @ V, for values above rounding errors."""
+    # Eigenvectors of the Gram matrix take less than half the time of a singular value decomposition. If there are more
+    # columns than rows, computing V from the smaller Gram matrix would divide by small singular values. The columns of
+    # V would then lose their orthogonality, so use a singular value decomposition.
     if rows.shape[0] < rows.shape[1]:
         U, s, Vt = np.linalg.svd(rows, full_matrices=False)
         keep = s * s > CUTOFF * max(s[0] ** 2, np.finfo(float).tiny)

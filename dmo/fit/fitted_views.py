@@ -37,14 +37,14 @@ from dmo.progress import stage
 from dmo.threads import in_threads
 
 SOLVED_ROWS = 2048
-"""Maximum number of rows for which the diagonal of the inverse is computed by one solve per entry.
-With more rows and no factor, out-of-fold scores or leave-one-out scores of some rows are used instead."""
-_RUN = 128  # Number of columns per solve, which limits the memory of a worker to a few n x 128 blocks.
+"""Maximum number of rows for which conjugate gradients compute the diagonal of the inverse, by one solve per entry. For
+more rows without a factorization, out-of-fold scores or leave-one-out scores of some rows are used instead."""
+_RUN = 128  # Number of columns per solve. A worker then needs memory for only a few n x 128 blocks.
 
 
 @dataclass
 class KernelProducts:
-    """View that a method accesses by products with its kernel."""
+    """View of a method that only multiplies blocks by the kernel of the view."""
 
     name: str
     built: FittedKernel
@@ -77,17 +77,17 @@ class KernelProducts:
         return np.dtype(self.built.dtype)
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows with these coefficients (n x k), by name."""
+        """Build the prediction function of the view from dual coefficients (n x k)."""
         return {self.name: self.built.expansion(self.sources, self.operator, coefficients)}
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows with these coefficients (n x k), and its values at the training rows."""
+        """Build the prediction function from dual coefficients (n x k), and compute its values at the training rows."""
         return self.expansions(coefficients)[self.name], self.operator @ coefficients
 
 
 @dataclass
 class KernelView(KernelProducts):
-    """View with a kernel K and a ridge c, whose coefficients are the dual coefficients (K + c I)^-1 B."""
+    """View with a kernel K and a ridge c. Its coefficients for a block B are (K + c I)^-1 B."""
 
     smoother: Smoother
 
@@ -104,11 +104,11 @@ class KernelView(KernelProducts):
     ) -> np.ndarray:
         """Compute leave-one-out predictions at all training rows, or at the m rows with indices `where`.
 
-        `B` and `coefficients` have shape (n, k). `part` (n) is the omitted fraction of each sample's weight.
+        `B` and `coefficients` have shape (n, k). `part` (n) is the fraction of each sample's weight that is left out.
         """
         solver, c, rows = self.smoother.solver, self.smoother.ridge, slice(None) if where is None else where
         if where is None and solver.method == "cg" and len(B) <= SOLVED_ROWS:
-            # Conjugate gradients have no factor, so each diagonal entry of the inverse needs one solve.
+            # Conjugate gradients yield no factorization, so compute each diagonal entry of the inverse by one solve.
             where = np.arange(len(B))
         if where is None:
             inverse = self.smoother.inverse_diagonal()
@@ -130,7 +130,7 @@ class KernelView(KernelProducts):
         return self.smoother.dual(unit)[where, own]
 
     def _intercept_leverage(self) -> float | np.ndarray:
-        """Return the contribution of the intercept of a centered kernel to the leverages of the training rows."""
+        """Return the leverage of each training row that is due to the intercept, which is 0 without centering."""
         inner = self.operator.inner if isinstance(self.operator, Congruent) else self.operator
         if not isinstance(inner, Centered):
             return 0.0
@@ -139,7 +139,7 @@ class KernelView(KernelProducts):
 
 @dataclass
 class LinearView:
-    """View with linear kernels, represented by its rows X, with coefficients W = (X'X + c I)^-1 X'B.
+    """View with linear kernels and rows X. Its coefficients for a block B and a ridge c are W = (X'X + c I)^-1 X'B.
 
     Computing W directly avoids the cancellation in products of X' with dual coefficients.
     """
@@ -172,11 +172,11 @@ class LinearView:
 
 @dataclass(frozen=True)
 class DualView:
-    """View with linear kernels that is solved by n x n products with its rows and predicts by a linear function."""
+    """View with linear kernels, for methods that multiply by the n x n kernel. It predicts by a linear function."""
 
     kernel: MultiKernel
     sources: Mapping[str, Rows]
-    operator: RowGram  # Operator X X' of the rows, which are centered if requested.
+    operator: RowGram  # Kernel operator X X' of the rows X, which are centered if requested.
 
     @classmethod
     def build(cls, view: str, X: Rows, center: bool, weights: np.ndarray | None = None) -> DualView:
@@ -189,15 +189,15 @@ class DualView:
         return self.operator.dtype
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows with these coefficients (n x k), by view."""
+        """Build the prediction function of each view from dual coefficients (n x k)."""
         return self._linear(self.operator.factor.t_dot(coefficients))
 
     def _linear(self, W: np.ndarray) -> dict[str, Expansion]:
         return linear_expansions(self.kernel, self.sources, self.operator.factor, W, np.zeros(W.shape[1]))
 
     def function(self, coefficients: np.ndarray) -> tuple[Expansion, np.ndarray]:
-        """Return the function of new rows with these coefficients (n x k), and its values at the training rows."""
-        # Compute the values from the coefficients W of the function, which avoids forming X X'.
+        """Build the prediction function from dual coefficients (n x k), and compute its values at the training rows."""
+        # Compute the values as X W from the linear coefficients W, which avoids forming X X'.
         W = self.operator.factor.t_dot(coefficients)
         return next(iter(self._linear(W).values())), self.operator.factor.dot(W)
 
@@ -207,24 +207,26 @@ ViewOperator: TypeAlias = KernelProducts | DualView
 
 @dataclass
 class WeightedView:
-    """View with sample weights s_i, which minimizes sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
+    """View with sample weights s_i. Its function f minimizes sum_i s_i |b_i - f(x_i)|^2 + c |f|^2.
 
-    Samples of weight 0 are excluded from its `inner` view.
+    The `inner` view excludes samples of weight 0.
     """
 
-    # With R = diag(s)^1/2, this is the unweighted problem for R B on the rows R F, centered with the weights.
+    # With R = diag(s)^1/2, the weighted regression of targets B on factor rows F equals an unweighted regression of R B
+    # on R F. The factor rows F are centered by their weighted mean before the multiplication by R.
 
     inner: KernelView | LinearView
     index: np.ndarray  # Indices of the m samples with positive weight.
-    weights: np.ndarray  # Weights of the m samples.
-    n: int  # Number of all samples.
-    center: bool  # Whether the view is centered, so that its functions need an intercept.
+    weights: np.ndarray  # Positive weights of the m samples.
+    n: int  # Number of samples, including samples of weight 0.
+    center: bool  # Whether the kernel is centered, so that prediction functions need an intercept.
 
     def _scaled(self, B: np.ndarray) -> np.ndarray:
         return np.asarray(np.sqrt(self.weights)[:, None] * B[self.index])
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        # The inner view fits R f for the samples of positive weight, so divide its values by R.
+        # The values of the inner view are multiplied by the square roots of the sample weights, so divide by these
+        # roots.
         out = np.zeros((self.n, values.shape[1]))
         out[self.index] = values / np.sqrt(self.weights)[:, None]
         return out
@@ -238,7 +240,7 @@ class WeightedView:
         return self.inner.coefficients(self._scaled(B))
 
     def expansions(self, coefficients: np.ndarray) -> dict[str, Expansion]:
-        """Return the function of new rows, by view."""
+        """Build the prediction function of each view from coefficients of the inner view."""
         return self.inner.expansions(coefficients)
 
     def left_out(
@@ -269,7 +271,8 @@ FittedView: TypeAlias = KernelView | LinearView | WeightedView
 
 
 EIGENPAIRS = 15
-"""Cost of all eigenpairs of a kernel in float64 Cholesky factorizations, which is 12 to 17 for 1000 to 3000 rows."""
+"""Cost of all eigenpairs of a kernel divided by the cost of a float64 Cholesky factorization. The measured ratio is 12
+to 17 for 1000 to 3000 rows."""
 
 
 @dataclass(frozen=True)
@@ -283,9 +286,10 @@ class Groups:
     center: bool
     random_state: int | None
     method: SolveMethod = "auto"
-    tol: float = EXACT  # Relative residual of the solutions.
+    tol: float = EXACT  # Maximum relative residual of the solutions of linear systems.
     columns: int | None = None  # Total number of right-hand sides, if it is known.
-    last: np.ndarray | None = None  # Indices of the rows that a factorization orders last.
+    # Indices of the rows that a Cholesky factorization places last, so that their leave-one-out predictions are cheap.
+    last: np.ndarray | None = None
 
     @cached_property
     def storage(self) -> Storage:
@@ -309,7 +313,8 @@ class Groups:
                 sources = {view: Subset(source, index) for view, source in sources.items()}
             last = None if last is None else np.flatnonzero(np.isin(index, last))
         counts, least = None if index is None else weights[index], float(np.min(self.ridges[name]))
-        # A bandwidth describes the rows, so it depends on sample weights but not on class weights.
+        # The kernel bandwidth describes the distribution of the rows, so it depends on sample weights but not on class
+        # weights.
         often = None if index is None else self._of_group(self.data.weights.plain, name)[index]
         built = build(self.engine, self.kernels[name], sources, least, self.storage, self.random_state, often)
         for ridge, labels in label_groups(self.ridges[name], n_labels):
@@ -324,7 +329,7 @@ class Groups:
 
     def all(self) -> dict[str, FittedView]:
         """Fit all groups, in parallel if their kernels are in memory."""
-        # Fit kernels on workers one after the other, because the tiles of each kernel are computed in parallel.
+        # The tiles of each kernel are computed in parallel on the workers, so fit the kernels one after the other.
         with stage("kernels and factors", len(self.kernels)) as advance:
 
             def fit(name: str) -> FittedView:
@@ -337,7 +342,10 @@ class Groups:
         return dict(zip(names, found, strict=True))
 
     def shares_left_out(self) -> dict[str, np.ndarray | None]:
-        """Compute the fraction of each sample's weight (n) that leave-one-out predictions omit, or None for 1."""
+        """Return the fraction of each sample's weight (n) that is left out, by group.
+
+        None means that the whole weight is left out.
+        """
         return {name: self.data.weights.share_left_out(list(kernel.kernels)) for name, kernel in self.kernels.items()}
 
     def under(
@@ -349,18 +357,21 @@ class Groups:
         weights: np.ndarray | None,
         last: np.ndarray | None,
     ) -> KernelView | LinearView:
-        """Return the view of a fitted kernel with a ridge."""
+        """Combine a fitted kernel with a ridge."""
         method, tol = self.method, min(self.tol, EXACT) if built.dtype == np.float64 else self.tol
         if method == "auto" and isinstance(built.operator, Tiles):
             method, tol = "cg", COEFFICIENTS
-        if compared() is not None and method == "auto":  # A factorization is reused by later solves of the search.
+        # The candidates of a hyperparameter search reuse factorizations, so prefer a direct solver.
+        if compared() is not None and method == "auto":
             method = "direct"
         how = partial(self._solver, ridge, built, method, tol, weights, last)
         own, counts = memory(), None if weights is None else weights.tobytes()
         try:
             if own is None or built.key is None:
                 operator, solver = how()
-            else:  # All candidates for one ridge are fitted in succession, so caching the latest solver suffices.
+            else:
+                # A hyperparameter search fits all candidates with the same ridge in succession, so caching the latest
+                # solver suffices.
                 rows = None if last is None else last.tobytes()
                 given = built.key, ridge, self.center, method, self.columns, counts, tol, rows
                 operator, solver = own.latest(how, name, given)
@@ -392,8 +403,9 @@ class Groups:
         if isinstance(operator, RowGram) and small_side_fits(operator.factor):
             return operator, LinearSmoother(operator.factor, ridge)
         if own is not None and taken is not None and isinstance(built.operator, Dense):
-            # Eigenpairs are computed in float64. If solutions may be inexact, a float32 factor costs half as much as a
-            # float64 one.
+            # Eigenpairs of the kernel are computed in float64. If the tolerance permits float32 factorizations, which
+            # cost half as much as in float64, computing the eigenpairs pays off only if they replace twice as many
+            # factorizations.
             price = 2 * EIGENPAIRS if built.dtype == np.float32 and tol > EXACT else EIGENPAIRS
             if price < taken and 32.0 * n * n <= own.room:
                 pairs = own.get(partial(Spectrum, operator), 16.0 * n * n, (*key, "pairs"))

@@ -24,13 +24,13 @@ from dmo.persistence import with_prefix, without_prefix
 
 _BLOCK = 4096
 _STRIP = 256  # Number of rows that are converted to float64 at a time.
-_KEPT = 2**24  # Training rows are cached in prepared form up to this number of entries (64 MiB).
+_KEPT = 2**24  # Maximum number of entries of training rows that are cached in prepared form (64 MiB in float32).
 _CACHING = Lock()
 _SAMPLE = 512  # Number of training rows from whose pairs the mean distance is estimated.
 
 
 class Expansion(Protocol):
-    """Function of the rows of each view (m x d), which returns m x k values and can be saved in a model store."""
+    """Function that maps the rows of each view (m x d) to values (m x k) and can be saved in a model store."""
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray: ...
 
@@ -42,14 +42,14 @@ class Expansion(Protocol):
 class KernelExpansion(KeepsRows):
     """Kernel expansion f(x) = sum_i k(x, x_i) c_i + offset over n training rows x_i."""
 
-    # A call computes its m x k values in float64 block by block, so it never needs m x n memory.
+    # The values (m x k) are computed in float64 block by block, so that the m x n kernel matrix is never in memory.
 
     kernel: MultiKernel
     sources: Mapping[str, Rows]
     coefficients: np.ndarray  # Coefficients c_i (n x k).
     offset: np.ndarray
     dtype: Any = np.float32
-    # Prepared training rows, by the first row of their block.
+    # Cached blocks of training rows, prepared for `kernel.tile`. The key is the index of the first row of a block.
     _prepared: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,10 +57,12 @@ class KernelExpansion(KeepsRows):
 
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
         super().own(copies)
-        self._prepared.clear()  # Prepared rows may share memory with the rows of the caller.
+        # Prepared rows may share memory with arrays of the caller, so remove them from the cache.
+        self._prepared.clear()
 
     def __post_init__(self) -> None:
-        # New rows of a precomputed kernel contain the kernel values, so only the column indices are kept.
+        # For a precomputed kernel, new rows contain the kernel values, so store only the column indices of the training
+        # rows.
         kept = {view: selection(self.sources[view]) for view in self.kernel.pairwise}
         object.__setattr__(self, "sources", {**self.sources, **kept})
 
@@ -73,7 +75,7 @@ class KernelExpansion(KeepsRows):
             for where in row_blocks(n, _BLOCK):
                 key = partial(self._key, views, batch, where)
                 tile = remembered(partial(self._tile, new, where), 8.0 * len(found) * n, key)
-                # Sum in float64, because large coefficients of mixed signs amplify float32 rounding errors tenfold.
+                # Large coefficients of opposite signs amplify float32 rounding errors tenfold, so sum in float64.
                 for strip in row_blocks(len(tile), _STRIP):
                     found[strip] += tile[strip] @ self.coefficients[where]
         return out
@@ -86,7 +88,7 @@ class KernelExpansion(KeepsRows):
         return "expansion", self.kernel.key, str(self.dtype), names, batch.start, where.start
 
     def _old(self, where: slice) -> dict[str, Any]:
-        """Prepare a block of training rows for `tile`, or return it from the cache if all training rows are few."""
+        """Prepare a block of training rows for `tile`, and cache the result if there are few training rows."""
         old = self._prepared.get(where.start)
         if old is None:
             old = self.kernel.prepare(self.sources, where, self.dtype)
@@ -115,7 +117,7 @@ def added(
 ) -> np.ndarray:
     """Sum the functions of several views at m rows, and return an array of shape (m, k).
 
-    If a sample lacks views, its sum over the other views is scaled up by the view weights.
+    If a sample is missing in some views, its sum over the other views is scaled up in proportion to the view weights.
     """
     present = {view: presence(source) for view, source in views.items()}
     if all(has is None for has in present.values()):
@@ -151,10 +153,10 @@ def shifted(expansions: Mapping[str, Expansion], shift: np.ndarray | None) -> di
 class KernelDistances:
     """Distances of new rows to the training rows, computed as -log k(x, x_i) and divided by their mean."""
 
-    # For a kernel exp(-d / b), the result is proportional to the distance d. For a product of such kernels, it is
-    # proportional to a weighted sum of their distances.
+    # For a kernel exp(-d / b), the result is proportional to the distance d. For a product of such kernels, the result
+    # is proportional to a weighted sum of the distances.
 
-    expansions: list[KernelExpansion]  # Functions that have the same training rows.
+    expansions: list[KernelExpansion]  # Kernel expansions over the same training rows.
     scale: float  # Mean of the distances between training rows.
 
     @classmethod
@@ -199,12 +201,12 @@ class FactorExpansion:
 
     view: str
     feature_map: FeatureMap
-    coefficients: np.ndarray  # Coefficients B (r0 x k), which include the mixing matrix of the map.
+    coefficients: np.ndarray  # Coefficients B (r0 x k), already multiplied by the mixing matrix of the feature map.
     offset: np.ndarray
 
     @classmethod
     def of(cls, view: str, feature_map: FeatureMap, coefficients: np.ndarray, offset: np.ndarray) -> FactorExpansion:
-        """Create the function from coefficients (rank x k) of the factor rows, which include the mixing matrix."""
+        """Create the function from coefficients (rank x k) of factor rows to which the mixing matrix was applied."""
         mixing = feature_map.mixing
         return cls(view, feature_map, coefficients if mixing is None else mixing @ coefficients, offset)
 
@@ -237,14 +239,15 @@ class LinearExpansion:
     view: str
     coefficients: np.ndarray  # Matrix W of shape (d, k).
     offset: np.ndarray
-    normalize: str | None = None  # Norm by which each row is divided first, or None.
+    normalize: str | None = None  # Name of the norm by which each row is divided before the product, or None.
 
     def __call__(self, views: Mapping[str, Rows]) -> np.ndarray:
         source = views[self.view]
         out = np.empty((source.shape[0], len(self.offset)))
         for where in row_blocks(source.shape[0], _BLOCK):
             block, target = rows(source, where), out[where]
-            # Convert dense rows in strips, because a strip stays in the processor cache until its product.
+            # A strip of rows that is converted to float64 stays in the processor cache until it is multiplied, so work
+            # in strips.
             for part in strips(block, _STRIP):
                 strip = double(block[part])
                 if self.normalize is not None:
@@ -263,7 +266,7 @@ class LinearExpansion:
 
 
 def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresholds: np.ndarray) -> np.ndarray | None:
-    """Return whether the values of a linear function exceed `thresholds` (k), as a boolean array (m x k).
+    """Return whether the values of a low-rank function exceed `thresholds` (k), as a boolean array (m x k).
 
     Values close to a threshold in float32 are compared again in float64. Return None if float32 cannot be used.
     """
@@ -275,7 +278,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         return None
     limit = thresholds - function.offset
     B, t = function.coefficients.astype(np.float32), limit.astype(np.float32)
-    # Bound the float32 error of a sum of d products, for any order of summation.
+    # This bound on the float32 error of a sum of d products holds for any order of summation.
     bound = (len(B) + 8) * np.finfo(np.float32).eps / 2 * np.linalg.norm(function.coefficients, axis=0)
     rounding = np.finfo(np.float32).eps * np.abs(limit) + 1e-15 * (np.abs(thresholds) + np.abs(function.offset))
     rounding[~np.isfinite(limit)] = 0.0
@@ -287,7 +290,7 @@ def above(expansions: Mapping[str, Expansion], views: Mapping[str, Rows], thresh
         np.greater(values, 0, out=out[batch])
         longest = float(np.sqrt(np.einsum("ij,ij->i", F, F, dtype=np.float64).max(initial=0.0)))
         far = np.abs(values, out=values) > (longest * bound + rounding).astype(np.float32)
-        close = np.flatnonzero(~far.all(axis=1))  # NaN counts as close to a threshold.
+        close = np.flatnonzero(~far.all(axis=1))  # NaN values are also compared again in float64.
         if close.size:
             index = close + batch.start
             out[index] = function({function.view: Subset(source, index)}) > thresholds

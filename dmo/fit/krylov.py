@@ -79,7 +79,7 @@ class Subspace:
     mean: np.ndarray
     trace: float
     last: bool
-    moments: Moments | None = None  # Moments of coordinates and labels, or None for more than 256 label columns.
+    moments: Moments | None = None  # Joint moments of coordinates and labels, or None for more than 256 label columns.
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,10 @@ def subspaces(
     weights: np.ndarray | None = None,
 ) -> Iterator[Subspace]:
     """Yield Krylov subspaces of increasing dimension, until a step finds no new direction."""
-    # After an initial pass, each step passes over the rows once, on the workers of the current cluster if there is one.
-    # The product X'X Q with a basis Q determines the next step, and yields the moments Q'X'X Q of the coordinates
-    # without mapping any rows. Because X'X is symmetric, the product of a step lies in the span of the previous, the
-    # current and the next step.
+    # After an initial pass over the data, each step needs one more pass, on the workers of the current cluster if there
+    # is one. The pass of a step computes X'X Q for the basis Q of this step. The product X'X Q yields the basis of the
+    # next step, and the moments Q'X'X Q of the coordinates without another pass. Because X'X is symmetric, X'X Q lies
+    # in the span of the bases of the previous, the current and the next step.
     n = X.shape[0] if weights is None else float(weights.sum())
     start = labels
     if labels is not None:
@@ -171,14 +171,15 @@ def subspaces(
         )
     known = _KnownLabels.of(labels, start, weights, first, last, center)
     most = min(X.shape)
-    # Allocate one array for all steps, because growing an array copies all previous columns at each step.
+    # Growing an array would copy all previous columns in every step, so allocate one array for all steps.
     whole = np.empty((X.shape[1], min(most + last.shape[1], method.steps * last.shape[1])), order="F")
     before, r, gram = 0, 0, np.zeros((0, 0))
     for left in range(method.steps - 1, -1, -1):
         whole[:, r : r + last.shape[1]] = last
         before, r, edge = r, r + last.shape[1], before
         basis, recent = whole[:, :r], whole[:, edge:r]
-        # Multiply by an orthonormal basis, because otherwise the largest eigenvalue dominates all other eigenvalues.
+        # Without orthonormalization, the eigenvector of the largest eigenvalue would dominate all columns of the
+        # product.
         image = step(_NextStep(InOrder(X), np.ascontiguousarray(last)), (weights,), last).image
         image -= n * np.outer(mean, mean @ last)
         column = recent.T @ image
@@ -196,9 +197,9 @@ def subspaces(
 
 @dataclass(frozen=True)
 class _KnownLabels:
-    """Gram matrix (q x q) and sums of the label columns, sums of the rows (d), and products of labels and rows.
+    """Gram matrix (q x q) and sums of the label columns Y, sums of the rows X (d), and products of X and Y.
 
-    `cross` holds these products in the basis of the first step, whose span contains them.
+    `cross` holds X'Y in coordinates of the first basis, whose span contains X'Y.
     """
 
     gram: np.ndarray
@@ -216,14 +217,18 @@ class _KnownLabels:
         Q: np.ndarray,
         center: bool,
     ) -> _KnownLabels | None:
-        """Compute the moments of the labels from the first pass, or return None if it used combinations of labels."""
+        """Compute the moments of the labels from the first pass.
+
+        Return None if the pass used combinations of labels.
+        """
         if labels is None or start is None:
             labels = weighted = np.zeros((0, 0))
         elif start.shape[1] < labels.shape[1]:
             return None
         else:
             weighted = labels if weights is None else weights[:, None] * labels
-        rows = np.zeros(len(first.sums)) if center else first.sums  # Centered coordinates have sums of 0.
+        # The sums of centered coordinates are 0.
+        rows = np.zeros(len(first.sums)) if center else first.sums
         return cls(labels.T @ weighted, weighted.sum(axis=0), Q.T @ first.image[:, : labels.shape[1]], rows)
 
     def beside(self, basis: np.ndarray, gram: np.ndarray, n: float) -> Moments:
@@ -237,7 +242,10 @@ class _KnownLabels:
 
 
 def _extended(gram: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Append the columns of a new step to the Gram matrix, where `column` holds their nonzero rows."""
+    """Extend the Gram matrix by the columns of a new step.
+
+    `column` contains the last rows of these columns, other rows are 0.
+    """
     r, b = len(gram), column.shape[1]
     found = np.zeros((r + b, r + b))
     found[:r, :r] = gram
@@ -264,9 +272,9 @@ def _squares(block: Any, weights: np.ndarray | None) -> float:
 
 def _beyond(image: np.ndarray, recent: np.ndarray, column: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """Compute an orthonormal basis of the part of `image` (d x b) that lies outside the span of `basis` (d x r)."""
-    # First subtract the projection on the two recent steps, whose products with the image are in `column`. Because of
-    # floating-point errors, a small component remains in the earlier steps. Subtract this component from the
-    # orthonormal columns, repeatedly if it is large.
+    # First subtract the projection of the image on the bases of the two latest steps, with the inner products in
+    # `column`. Because of floating-point errors, the image keeps a small component along the bases of earlier steps.
+    # Subtract this component after orthonormalizing the columns, repeatedly while the component is large.
     lengths = np.linalg.norm(image, axis=0)
     found = _spanned((image - recent @ column) / np.where(lengths > 0, lengths, 1.0), 1e-10)
     rest = basis.T @ found
@@ -283,9 +291,13 @@ def _orthonormal(B: np.ndarray) -> np.ndarray:
 
 
 def _spanned(B: np.ndarray, least: float) -> np.ndarray:
-    """Compute a nearly orthonormal basis of the columns of B, without directions of singular values up to `least`."""
-    # The Gram matrix is several times as fast as a QR factorization of an n x k block, and its basis is orthogonal to
-    # four digits. Use QR if the rounding error of the Gram matrix exceeds the squares of small singular values.
+    """Compute a nearly orthonormal basis of the columns of B.
+
+    Directions with singular values up to `least` are dropped.
+    """
+    # For an n x k block, eigenvectors of the Gram matrix are several times as fast as a QR factorization, and yield a
+    # basis that is orthogonal to four digits. Use a QR factorization if rounding errors of the Gram matrix exceed the
+    # squares of small singular values.
     if not B.shape[1]:
         return B
     values, vectors = np.linalg.eigh(B.T @ B)
@@ -319,7 +331,7 @@ class ShiftedRows:
 
     # Sparse rows are not shifted, because they are close to the origin and would become dense.
 
-    shift: np.ndarray | None  # Vector of shape (d,) that is subtracted.
+    shift: np.ndarray | None  # Vector of shape (d,) that is subtracted from each row, or None.
     narrow: bool = False  # Whether float32 rows stay float32.
 
     def raw(self, X: Any, /) -> Any:
@@ -340,11 +352,11 @@ class ShiftedRows:
 class SubspaceCoordinates:
     """Map from rows to the coordinates of the centered rows in a subspace of linear functions."""
 
-    subspace: Subspace  # Basis and mean of a subspace from `subspaces`.
+    subspace: Subspace  # Subspace with its basis and the mean of the rows, as computed by `subspaces`.
 
     def raw(self, X: Any, /) -> np.ndarray:
         """Compute the coordinates (m x r) of rows (m x d) in the basis, after subtracting the mean of the rows."""
-        # Subtract the mean after the product to keep sparse rows sparse.
+        # Centering would make sparse rows dense, so subtract the mean after the product.
         Q = self.subspace.basis
         return np.asarray(double(X) @ Q) - self.subspace.mean @ Q
 

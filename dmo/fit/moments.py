@@ -187,8 +187,11 @@ class Moments:
                         if other != name:
                             add_to(self.gram[slices[other], slices[name]], cell.T)
         if skip is not None and (skip in dense or not groups):
-            self.gram[slices[skip], slices[skip]] = 0.0  # A panel may combine columns of this group with other columns.
-        finite = np.isfinite(self.gram.diagonal() + self.sums)  # Sums and squares propagate non-finite values.
+            # A panel can contain columns of several groups, so the products of the skipped group may have been
+            # computed.
+            self.gram[slices[skip], slices[skip]] = 0.0
+        # If a column contains NaN or infinity, its sum or its squared norm is not finite either.
+        finite = np.isfinite(self.gram.diagonal() + self.sums)
         if not finite.all():
             bad = [name for name in self.widths if not finite[slices[name]].all()]
             raise UserError(f"moments: group {bad[0]!r} has values that are not finite; replace NaN and infinity")
@@ -299,7 +302,7 @@ class Moments:
         def mix(name: str) -> None:
             where, T = slices[name], mixings.get(name)
             found.sums[theirs[name]] = self.sums[where] if T is None else T.T @ self.sums[where]
-            # Compute the blocks on and left of the diagonal and mirror them, which halves the products.
+            # The Gram matrix is symmetric, so compute only the blocks on and left of the diagonal, and mirror them.
             left = self.gram[where, : where.stop]
             left = left if T is None else T.T @ left
             for other, there in slices.items():
@@ -351,7 +354,7 @@ class Moments:
         arrays : dict of str to ndarray
             Sums and the Gram matrix.
         meta : dict
-            Widths and the number of rows, as JSON values.
+            Number of columns of each group, and number of rows, as JSON values.
         """
         return {"sums": self.sums, "gram": self.gram}, {"widths": self.widths, "n": self.n}
 
@@ -364,7 +367,7 @@ class Moments:
         arrays : mapping of str to ndarray
             Sums and the Gram matrix.
         meta : mapping
-            Widths and the number of rows, as JSON values.
+            Number of columns of each group, and number of rows, as JSON values.
 
         Returns
         -------
@@ -406,7 +409,7 @@ def _groups(block: Mapping[str, Any] | np.ndarray) -> dict[str, Any]:
     return dict(block) if isinstance(block, Mapping) else {"x": block}
 
 
-_PANEL = 512  # Number of columns per panel. The product of two panels fits in the second-level cache.
+_PANEL = 512  # Number of columns per panel, for which the product of two panels fits in the second-level cache.
 
 
 def _add_dense(
@@ -417,8 +420,9 @@ def _add_dense(
     skip: slice | None,
 ) -> None:
     """Add the products of dense groups in panels of columns, except products among the columns `skip`."""
-    # The product of two panels is added to both of its positions while it is in the processor cache, and its memory is
-    # reused. A single product of all columns would move four times as much memory.
+    # The product of two panels is added to the Gram matrix at both symmetric positions while the product is in the
+    # processor cache. The next product of panels reuses the memory of the last product. A single product of all columns
+    # would move four times as much memory.
     panels = _panels(groups, slices)
     for columns, part in panels:
         moments.sums[columns] += part.sum(axis=0, dtype=np.float64) if roots is None else roots @ part
@@ -430,7 +434,8 @@ def _add_dense(
         for (columns, part), (others, beside) in pairs[run::runs]:
             kind, shape = np.result_type(part, beside), (part.shape[1], beside.shape[1])
             held = room.setdefault(kind, np.empty(_PANEL * _PANEL, kind))
-            # Avoid copies, because BLAS does half the work if both operands are the same array.
+            # BLAS does half the work if both operands are the same array, so do not copy a panel that is multiplied by
+            # itself.
             left, right = part.astype(kind, copy=False), beside.astype(kind, copy=False)
             cell = np.matmul(left.T, right, out=held[: shape[0] * shape[1]].reshape(shape))
             moments.gram[columns, others] += cell
@@ -444,12 +449,12 @@ def _add_dense(
 def _panels(groups: Mapping[str, np.ndarray], slices: Mapping[str, slice]) -> list[tuple[slice, np.ndarray]]:
     """Split the columns into panels, each given by its column range and its rows in float32 or float64.
 
-    Narrow groups are joined only if they have the same precision, because otherwise float32 rows become float64.
+    Narrow groups share a panel only if they have the same precision, because otherwise float32 rows become float64.
     """
     panels: list[tuple[slice, list[np.ndarray]]] = []
     for name, group in groups.items():
         where, count = slices[name], max(1, -(-group.shape[1] // _PANEL))
-        single = np.promote_types(group.dtype, np.float32) == np.float32  # float32 represents all values of the type.
+        single = np.promote_types(group.dtype, np.float32) == np.float32
         for part in np.array_split(group.astype(np.float32 if single else np.float64, copy=False), count, axis=1):
             last = panels[-1] if panels else None
             start = where.start if last is None or last[0].stop <= where.start else last[0].stop
@@ -470,7 +475,8 @@ def _add_elsewhere(moments: Moments, groups: Mapping[str, Any], roots: np.ndarra
         if foreign(part) is None:
             part = part.dense() if hasattr(part, "gram") else dense(part)
             if np.promote_types(part.dtype, np.float32) == np.float32:
-                part = part.astype(np.float32, copy=False)  # Convert labels, which are stored as bytes.
+                # Labels are stored as bytes, so convert them to float32 before the product.
+                part = part.astype(np.float32, copy=False)
         parts.append(placed(part, there))
     kind = xp.result_type(*parts)
     S = xp.concat([xp.astype(part, kind) for part in parts], axis=1)

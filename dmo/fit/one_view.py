@@ -20,15 +20,15 @@ from dmo.kernels import Euclidean, Kernel, Linear, parse_relation
 from dmo.kernels.multikernel import MultiKernel
 from dmo.memory import require
 
-_SHARE = 0.5  # Similarities or moments may use this fraction of the free memory, because later steps need memory too.
+_SHARE = 0.5  # Maximum fraction of the free memory for similarities or moments, because later steps need memory too.
 _BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class RelationFeatures:
-    """Features of the samples (n x p, dense or CSR), and a `function` that turns coefficients into an expansion.
+    """Features of the samples (n x p, dense or CSR), and a `function` that builds a prediction function.
 
-    The arguments of `function` are coefficients on the features (p x k) and an offset (k).
+    The arguments of `function` are coefficients of the features (p x k) and an offset (k).
     """
 
     values: Any
@@ -81,7 +81,8 @@ def _similarities(
     roots = np.ones(1)
     if n_landmarks is not None:
         chosen = chosen[_drawn(len(chosen), n_landmarks, random_state)]
-    elif weights is not None:  # Repeating a feature w times has the same effect as multiplying it by sqrt(w).
+    elif weights is not None:
+        # Repeating a feature w times has the same effect as multiplying the feature by sqrt(w).
         roots = np.sqrt(weights[chosen])
     landmarks = similarity.part(source, chosen)
     landmarks = landmarks if similarity.pairwise else rows(landmarks)
@@ -113,7 +114,7 @@ def _relations(kernel: MultiKernel, view: str, source: Rows, landmarks: Any) -> 
 
 
 def relation_bytes(n: int, p: int) -> int:
-    """Return the memory in bytes of a problem with n samples and p features or similarities."""
+    """Return the memory in bytes that n samples with p features or similarities need."""
     return 8 * p * (n + 4 * p)
 
 
@@ -127,8 +128,8 @@ class ViewColumns:
     row_map: RowMap
     function: Callable[
         [np.ndarray, np.ndarray], Expansion
-    ]  # Function that returns an expansion for coefficients (r x k) and an offset (k).
-    trace: float | None = None  # Trace of the linear kernel, if the columns do not span all directions.
+    ]  # Function that builds a prediction function from coefficients (r x k) and an offset (k).
+    trace: float | None = None  # Trace of the linear kernel if the columns span only a subspace, otherwise None.
 
 
 def feature_columns(view: str, X: Rows, center: bool) -> ViewColumns:
@@ -171,7 +172,7 @@ def collect_view(
 ) -> Moments:
     """Collect the moments of the columns of a view and of the label columns in one pass over the rows.
 
-    With `diagonal` (n), also collect the moments of the columns after each row is multiplied by its entry.
+    With `diagonal` (n), also collect the moments of the columns after row i is multiplied by `diagonal[i]`.
     """
     twice = {} if diagonal is None else {WEIGHTED: (ROWS, diagonal)}
     passed = FeatureRows({ROWS: X}, {ROWS: columns.row_map}, weights=twice)

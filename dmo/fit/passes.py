@@ -34,13 +34,13 @@ from dmo.threads import in_threads
 class FeatureRows:
     """Raw factor rows of each group of columns (see `FeatureMap.raw`), indexed by a slice of rows."""
 
-    # The client process caches blocks for its next pass, up to `limit` bytes in total.
+    # The client process caches factor rows for its next pass over the data, up to `limit` bytes in total.
 
     views: Mapping[str, Rows]
-    maps: Mapping[str, RowMap]  # Map of each group from rows to factor rows, such as a fitted feature map.
+    maps: Mapping[str, RowMap]  # Map from rows to factor rows for each group, such as a fitted feature map.
     limit: int = 0
     weights: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    portable: bool = False  # Whether factor rows may be arrays of the library that `dmo.device` chooses.
+    portable: bool = False  # Whether factor rows can be arrays of another library, which `dmo.device` selects.
     nbytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,8 @@ class FeatureRows:
     def __getitem__(self, block: slice) -> dict[str, Any]:
         found = self._kept.get((block.start, block.stop))
         if found is None:
-            # Map the rows in several threads, but read them in this thread, where the reader keeps the rest of a chunk.
+            # Read the rows of all groups in one thread, because the readers of this thread cache the unread rows of a
+            # chunk. Feature maps are applied in several threads.
             rows = [(row_map, self._read(group, row_map, block)) for group, row_map in self.maps.items()]
             found = dict(zip(self.maps, in_threads(lambda part: part[0].raw(part[1]), rows), strict=True))
             for group, (of, weights) in self.weights.items():
@@ -81,7 +82,7 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class FoldMoments:
-    """Moments of each fold."""
+    """Moments of the rows in each fold."""
 
     folds: list[Moments]
 
@@ -109,8 +110,9 @@ class _MomentPass:
 
     raw: FeatureRows
     n_folds: int
-    labels: InOrder | None  # Labels that tasks read from a store, or None if tasks receive them.
-    squares: bool = True  # Whether to compute the products of labels with labels.
+    # Reader with which tasks read the labels from a store, or None if the labels are sent with the tasks.
+    labels: InOrder | None
+    squares: bool = True  # Whether to compute the products of pairs of label columns.
 
     def __call__(self, total: FoldMoments | None, block: slice, beside: Beside) -> FoldMoments:
         given, folds, weights = beside
@@ -144,10 +146,11 @@ def collect_moments(
 ) -> list[Moments]:
     """Collect the moments of the raw factor rows of all groups and of the labels in one pass over the rows.
 
-    `folds` holds the number of each sample's fold. Without `squares`, the products of labels with labels are 0.
+    `folds` contains the fold index of each sample. If `squares` is false, products of two label columns are 0.
     """
     # Inside the context `dmo.stores.checkpoints.checkpoints`, partial sums are saved so that an interrupted pass can
-    # resume. Each worker needs memory for one block of rows and one Gram matrix per fold, but none that grows with n.
+    # resume. Each worker needs memory for one block of rows and for one Gram matrix per fold, independent of the number
+    # of rows.
     own, stored = _given(Y)
     job = _MomentPass(raw, 1 if folds is None else int(folds.max()) + 1, stored, squares)
     total = add_up(
@@ -168,11 +171,12 @@ def _taken(F: Any, picked: Any) -> Any:
     return F[picked] if xp is None else xp.take(F, placed(picked, F), axis=0)
 
 
-_SPARSE = 1 / 16  # Sparse products are faster than dense products up to this fraction of nonzero labels.
+# Fraction of nonzero labels up to which sparse products are faster than dense products.
+_SPARSE = 1 / 16
 
 
 def _label_block(Y: Any) -> Any:
-    """Convert the labels of a block (m x L) to float32 if this is exact, and to CSR if most of them are 0."""
+    """Convert 8-bit labels of a block (m x L) to float32, and convert labels that are mostly 0 to CSR."""
     kind = np.dtype(np.float32) if Y.dtype.itemsize == 1 else Y.dtype
     if nonzero_count(Y) > _SPARSE * Y.shape[0] * Y.shape[1]:
         return np.ascontiguousarray(dense(Y), kind)
@@ -180,7 +184,7 @@ def _label_block(Y: Any) -> Any:
 
 
 def _given(Y: Any) -> tuple[Any, InOrder | None]:
-    """Return the labels to send with tasks (0 and 1 as bytes), and a reader if tasks read the labels themselves."""
+    """Return labels that are sent with tasks (0 and 1 as bytes), or a reader with which tasks read the labels."""
     if isinstance(Y, LabelRows):
         return (Y.source, None) if in_memory(Y.source) else (None, InOrder(Y.source))
     if isinstance(Y, EntryRows):
@@ -191,7 +195,7 @@ def _given(Y: Any) -> tuple[Any, InOrder | None]:
     return Y, None
 
 
-_CARRIED = 1024  # Number of labels whose products are dense at a time.
+_CARRIED = 1024  # Number of labels for which a dense product is computed at a time.
 
 
 def label_products(
@@ -201,7 +205,8 @@ def label_products(
 
     The pass runs in the client process.
     """
-    # No dense array of shape (n, L) or (L, L) is formed. A block updates only the products of labels that it contains.
+    # No dense array of shape (n, L) or (L, L) is formed. A block of rows updates only the products of labels that occur
+    # in the block.
     total: Moments | None = None
     blocks = row_blocks(raw.n, BLOCK)
     with stage("pass over the rows", len(blocks)) as advance:
@@ -229,12 +234,12 @@ def label_products(
 
 
 PRESENCE = "presence"
-"""Name of the group of columns that hold the weights of each group divided by the square root of `mass`."""
+"""Name of an additional group with one column per group: its sample weights divided by the square root of `mass`."""
 
 
 @dataclass(frozen=True)
 class _PassivePass:
-    """Adds a block to the moments that `passive_moments` returns."""
+    """Adds a block of rows to the moments that `passive_moments` collects."""
 
     raw: FeatureRows
     names: tuple[str, ...]
@@ -286,7 +291,7 @@ def passive_moments(
 
 @dataclass(frozen=True)
 class _Image:
-    """Sum of the float64 products F'R of factor rows F with blocks R, stacked over the groups."""
+    """Sum of float64 products F'R over blocks of rows, where F contains the factor rows of all groups."""
 
     image: np.ndarray
 
@@ -299,15 +304,15 @@ class _Image:
 
 @dataclass(frozen=True)
 class _GapPass:
-    """Adds the products of the rows and scores of a block that missing or down-weighted labels contribute."""
+    """Adds the contribution of missing or down-weighted labels in a block of rows to the result of `gap_products`."""
 
-    # For factor rows F, sample weights s, coefficients B and one minus the entry weights U, a block adds
-    # [F, 1]' diag(s) (U o [F, 1] B), where o is the entrywise product.
+    # The contribution of a block is [F, 1]' diag(s) (U o [F, 1] B), with factor rows F, sample weights s, coefficients
+    # B, and the matrix U of one minus the entry weights. The symbol o denotes the entrywise product.
 
     raw: FeatureRows
     coefficients: np.ndarray
-    which: np.ndarray  # Labels to which the columns of the coefficients belong.
-    by_gaps: bool  # Whether `counts` marks the missing entries of a block.
+    which: np.ndarray  # Label index of each column of the coefficients.
+    by_gaps: bool  # Whether the entry weights are given as a sparse matrix that marks the missing entries.
 
     def __call__(self, total: _Image | None, block: slice, beside: Beside) -> _Image:
         counts, weights = beside
@@ -338,9 +343,9 @@ def _crossed(F: Any, R: scipy.sparse.csr_array) -> np.ndarray:
 def gap_products(
     raw: FeatureRows, coefficients: np.ndarray, counts: Any, which: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Compute the part of a ridge regression's products that missing or down-weighted labels contribute, in one pass.
+    """Compute the contribution of missing or down-weighted labels to the products of a ridge regression, in one pass.
 
-    `coefficients` and the result have shape (d + 1, k). `counts` (n x L) holds entry weights, and `which` the k labels.
+    `coefficients` and the result have shape (d + 1, k). `counts` (n x L) holds entry weights, `which` k label indices.
     """
     given = counts.missing if isinstance(counts, KnownRows) else counts
 
@@ -353,13 +358,13 @@ def gap_products(
     return add_up(name, raw.n, add, beside, lambda arrays, meta: _Image(arrays["image"]), configuration).image
 
 
-# Kernel values are converted to float64 in strips of at least 64 rows and at most 2**20 entries.
+# Kernel values are converted to float64 in strips of about 2**20 entries, but of at least 64 rows.
 _LEAST, _WIDE = 64, 1 << 20
 
 
 @dataclass(frozen=True)
 class _LandmarkPass:
-    """Adds the products of kernel values C of a block, and of ones, with labels or with C times coefficients."""
+    """Adds the product [C, 1]'R of a block for kernel values C and R = [Y, 1] with labels Y, or R = [C, 1] B."""
 
     raw: FeatureRows
     coefficients: Any
@@ -371,8 +376,9 @@ class _LandmarkPass:
         given = beside[0] if self.labels is None else self.labels[block]
         Y = None if given is None else dense(given)
         image = np.zeros((C.shape[1] + 1, self.coefficients.shape[1] if Y is None else Y.shape[1] + 1))
-        # If landmarks are close together, coefficients are large, and float32 products lose ten times as much as a
-        # Gram matrix of factor rows. Float32 then suffices to find steps, but not to measure residuals.
+        # If landmarks are close together, coefficients are large, and the errors of float32 products are ten times as
+        # large as for a Gram matrix of factor rows. Float32 products then suffice for the steps of conjugate gradients,
+        # but not for true residuals.
         kind = np.dtype(np.float64) if self.wide else C.dtype
         B: Any = None if Y is not None else self.coefficients.astype(kind, copy=False)
         ones = np.ones((len(C), 1), np.uint8)
@@ -391,9 +397,9 @@ def landmark_products(
     coefficients: np.ndarray | None,
     wide: bool = True,
 ) -> np.ndarray:
-    """Multiply kernel values at landmarks by the labels, or by their own products with coefficients, in one pass.
+    """Compute [C, 1]'R in one pass, for kernel values C at landmarks and R = [Y, 1] with labels Y, or R = [C, 1] B.
 
-    The coefficients of r landmarks and an intercept have shape (r + 1, k), like the result.
+    The coefficients B of r landmarks and an intercept have shape (r + 1, k).
     """
     own, stored = _given(Y)
 
@@ -414,7 +420,8 @@ def _configuration(
     """Compute a SHA-256 digest of all inputs of the sums, including the order of their columns."""
     maps = [(group, fingerprint(raw.views[group]), *row_map.to_arrays()) for group, row_map in raw.maps.items()]
     labels = fingerprint(Y.source) if isinstance(Y, InOrder) else fingerprint(Y) if isinstance(Y, EntryRows) else Y
-    given = () if weights is None else (weights,)  # Without weights, digests equal those of older checkpoints.
+    # Leave absent weights out of the digest, so that checkpoints of earlier versions remain valid.
+    given = () if weights is None else (weights,)
     return digest(
         "moments" if squares else "moments without squares", maps, list(raw.weights.items()), labels, folds, *given
     )

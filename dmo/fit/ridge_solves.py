@@ -30,9 +30,9 @@ Labels: TypeAlias = slice | np.ndarray
 def solutions(
     views: Iterable[tuple[Labels, Any]], targets: np.ndarray, complete: Callable[..., Any] | None = None
 ) -> Iterator[tuple[Labels, Any, np.ndarray, np.ndarray | None, np.ndarray]]:
-    """Solve (K + c I) a = y for the labels of each ridge of a group, with any representation of the samples.
+    """Solve (K + c I) a = y separately for each group of labels that share a ridge c.
 
-    Yield the labels with their view, targets, means and coefficients.
+    Yield the labels of each group with its view, targets, target means and coefficients.
     """
     for labels, view in views:
         own = targets[:, labels]
@@ -43,7 +43,9 @@ def solutions(
 def joined(parts: Sequence[tuple[Labels, np.ndarray]], n_labels: int) -> np.ndarray:
     """Combine the results for groups of labels into one array, in the order of the labels."""
     if isinstance(parts[0][0], slice):
-        return parts[0][1]  # Do not copy, because another memory layout changes the order of sums.
+        # Return the array itself: a copy with another memory layout would change the order of sums and thus the last
+        # digits.
+        return parts[0][1]
     out = np.empty((len(parts[0][1]), n_labels))
     for labels, columns in parts:
         out[:, labels] = columns
@@ -55,12 +57,12 @@ class MomentSystem:
     """Normal equations of a ridge regression on the weighted sum of the low-rank kernels F_v F_v', from moments."""
 
     moments: Moments
-    weights: Mapping[str, float]  # Kernel weight of each view.
+    weights: Mapping[str, float]  # Weight of the kernel of each view.
     center: bool
-    columns: np.ndarray  # Indices of the d columns of these views in the moments.
-    scale: np.ndarray  # Square root of the kernel weight of each column.
-    rows: np.ndarray  # Products of the d columns with all m columns of the moments.
-    gram: np.ndarray  # Gram matrix F'F of the stacked factor rows F of all views, scaled by the weights.
+    columns: np.ndarray  # Indices (d) of the columns of these views in the moments.
+    scale: np.ndarray  # Square root of the view weight for each of the d columns.
+    rows: np.ndarray  # Rows of the (centered) Gram matrix of the moments for these columns (d x m).
+    gram: np.ndarray  # Gram matrix F'F (d x d) of the factor rows F, whose columns are multiplied by `scale`.
 
     @classmethod
     def of(cls, moments: Moments, weights: Mapping[str, float], center: bool) -> Self:
@@ -68,7 +70,8 @@ class MomentSystem:
         slices = moments.slices()
         columns = np.concatenate([np.r_[slices[view]] for view in weights])
         scale = np.concatenate([np.full(moments.widths[view], np.sqrt(weight)) for view, weight in weights.items()])
-        rows = moments.gram[columns]  # Copy only these rows, because most products are of labels with labels.
+        # Most entries of the Gram matrix are products of two labels, so copy only the rows of the features.
+        rows = moments.gram[columns]
         if center:
             rows -= np.outer(moments.sums[columns], moments.sums / moments.n)
         return cls(moments, weights, center, columns, scale, rows, rows[:, columns] * scale[:, None] * scale)
@@ -92,7 +95,10 @@ class MomentSystem:
     def views(
         self, c: float | np.ndarray, weights: np.ndarray | None, n_labels: int
     ) -> Iterator[tuple[Labels, MomentView]]:
-        """Yield a view for each ridge and, if each label has its own view weights (L x V), for each set of weights."""
+        """Yield labels and their `MomentView` for each ridge.
+
+        With `weights` (L x V), labels with equal weights share a view.
+        """
         if weights is None:
             for value, labels in label_groups(c, n_labels):
                 yield labels, MomentView(self.gram, self.scale, value, slice(None))
@@ -110,16 +116,17 @@ class MomentSystem:
 
 @dataclass(frozen=True)
 class MomentView:
-    """Columns of moments with a ridge, which need only the products of targets with the (centered) columns."""
+    """Ridge regression on columns of moments, solved from the products of targets with the (centered) columns."""
 
     gram: np.ndarray
     scale: np.ndarray
     ridge: float
-    used: Labels  # Columns with a positive weight.
+    used: Labels  # Indices of the columns that belong to views with positive weight.
 
     def coefficients(self, B: np.ndarray) -> np.ndarray:
         """Compute the ridge coefficients (d x k) from products B of the columns with targets, and overwrite B."""
-        # By the push-through identity, kernel ridge regression has the same coefficients.
+        # By the push-through identity, these coefficients of the columns define the same function as kernel ridge
+        # regression.
         for some in row_blocks(B.shape[1], _LABELS):
             right = B[self.used, some]
             found = self.scale[:, None] * positive_solve(self.gram, self.ridge, self.scale[:, None] * right)
@@ -137,7 +144,7 @@ def ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute the coefficients by view, and the offset, of ridge regression on a weighted sum of low-rank kernels.
 
-    If the moments do not contain the labels, `sparse` holds their sums and (overwritten) products with the columns.
+    If the moments exclude the labels, `sparse` holds their products with the columns (overwritten) and the label sums.
     """
     by_label = any(isinstance(own, np.ndarray) for own in weights.values())
     system = MomentSystem.of(moments, dict.fromkeys(weights, 1.0) if by_label else weights, center)
@@ -153,19 +160,19 @@ def ridge(
     return system.by_view(beta), -(system.mean @ beta) if center else np.zeros(n_labels)
 
 
-# If the condition number of the ridge system exceeds this value, float32 products are repeated in float64. On 50 000
-# random samples, float32 changed scores by 1.2e-5 of their standard deviation at a condition number of 5e4, and by 8e-5
-# at 1.7e5.
+# Condition number of the ridge system above which float32 products are repeated in float64. On 50 000 random samples,
+# float32 changed scores by 1.2e-5 of their standard deviation at a condition number of 5e4, and by 8e-5 at 1.7e5.
 _PRECISE = 1e5
-# Eigenvectors use a lower limit. On 20 000 random samples, float32 changed the space of KGHA with balance 1 by 5e-6 at
-# a condition number of 1e4 and by 7e-5 at 1e5.
+# Float32 products change eigenvectors more than regressions, so eigenvectors use this lower limit of the condition
+# number. For KGHA with balance=1 on 20 000 random samples, float32 changed the embedding space by 5e-6 at a condition
+# number of 1e4, and by 7e-5 at 1e5.
 SPACE = 1e4
 
 
 def is_precise(
     moments: Moments, weights: Mapping[str, float], c: float | np.ndarray, center: bool, most: float = _PRECISE
 ) -> bool:
-    """Return whether float32 moments suffice for a ridge regression, whose condition number may be at most `most`."""
+    """Return whether the condition number of a ridge system is at most `most`, so that float32 moments suffice."""
     try:
         return Equilibrated(MomentSystem.of(moments, weights, center).shifted(float(np.min(c)))).condition() <= most
     except IllConditioned:
@@ -182,12 +189,13 @@ def masked_ridge(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute ridge regression of each label on the rows where it is known, from moments and passes over all rows.
 
-    `some` (L) marks labels that are known in any row. Return coefficients (d_v x L) by view and the offset (L).
+    `some` (L) marks labels that are known in at least one row. Return coefficients (d_v x L) by view, and offsets (L).
     """
-    # Label l solves (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional intercept if `center`. The diagonal
-    # matrix D contains the sample weights. M_l contains the entry weights of the label, which are 0 for missing
-    # entries. Conjugate gradients solve all labels together, preconditioned by the regression on all rows. Each
-    # iteration needs one pass, which computes the contribution of missing or down-weighted entries to the product.
+    # For factor rows F, the coefficients w_l of label l solve (F' D M_l F + c I) w_l = F' D M_l y_l, with an additional
+    # intercept if `center` is true. The diagonal matrix D contains the sample weights. The diagonal matrix M_l contains
+    # the entry weights of label l, which are 0 for missing entries. Conjugate gradients solve for all labels together,
+    # preconditioned by the regression on all rows. Each iteration needs one pass over the data, which computes the
+    # contribution of missing or down-weighted entries to the product.
     equations = MomentSystem.of(moments, weights, center)
     columns, scale = equations.columns, equations.scale
     plain = moments.gram[np.ix_(columns, columns)] * scale[:, None] * scale
@@ -214,22 +222,23 @@ def masked_ridge(
     return equations.by_view(scale[:, None] * found[:-1]), found[-1]
 
 
-_LABELS = 4096  # Number of labels that are solved at a time.
-_ENOUGH = 1e-11  # A label has converged at this relative residual.
+_LABELS = 4096  # Number of labels whose coefficients are computed at a time.
+_ENOUGH = 1e-11  # Relative residual at which conjugate gradients have converged for a column.
 _PRODUCTS = 2000
 
 
 def filled(smoother: LinearMap, targets: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Complete targets so that regression of all rows on them equals regression with the weights `counts` of entries.
+    """Impute targets so that a regression on the result equals a regression with the entry weights `counts`.
 
-    Missing entries have weight 0.
+    Missing targets have weight 0.
     """
-    # Entry (i, l) has weight w_i m_il, where m_il is 0 if the entry is missing. At the minimum, the fitted values are
-    # f = H t for the smoother H and the completed targets t = m o y + (1 - m) o f, where o is the entrywise product. So
-    # missing entries equal the predictions of the regression, and known entries are kept. With D = diag(w), the system
-    # D (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. Because H D^-1 is a good
-    # preconditioner, one factorization of all rows serves all columns. Directions are stored as pairs (H q, q), so that
-    # H^-1 f is never formed.
+    # Target (i, l) has the weight w_i m_il, where w_i is a sample weight and m_il is an entry weight, which is 0 for a
+    # missing target. The minimizer of the weighted squared error has the fitted values f = H t for the smoother H and
+    # the imputed targets t = m o y + (1 - m) o f, where o is the entrywise product. Therefore, missing targets equal
+    # the predictions of the regression, and targets with m = 1 are kept. With D = diag(w) and M = diag(m), the system D
+    # (H^-1 - I + M) f = D M y is symmetric and positive definite for all m >= 0. The preconditioner H D^-1 is the same
+    # for all columns, so that one factorization of all rows suffices. Search directions are stored as pairs (H q, q),
+    # so that H^-1 f is never formed.
     out, n = np.where(counts > 0, targets, 0.0), len(targets)
     columns = np.flatnonzero((counts != 1).any(axis=0) & ((counts > 0) & (weights[:, None] > 0)).any(axis=0))
     if not columns.size:
@@ -258,9 +267,8 @@ def column_gradients(
     tol: float = _ENOUGH,
 ) -> np.ndarray:
     """Solve A_l x_l = b_l by conjugate gradients for each column of B (m x L), with joint products for all columns."""
-    # Converged columns are removed, because further iterations would divide rounding errors by each other. Columns with
-    # an exact solution, whose direction has length 0, are removed too. At the end, a warning reports
-    # how many columns exceed the tolerance, and their largest residual.
+    # Columns that have converged are no longer updated, because further steps would divide rounding errors by rounding
+    # errors. Columns whose search direction is zero have an exact solution, so they are no longer updated either.
     X, active = np.zeros_like(B), np.arange(B.shape[1])
     R = B.copy()
     Z = precondition(R)
@@ -293,7 +301,7 @@ def column_gradients(
 
 
 _KEPT = 2**30
-"""Maximum size in bytes of factor rows that the client process caches for the next pass."""
+"""Maximum size in bytes of the factor rows that the client process caches between passes over the data."""
 
 
 def completed(
@@ -320,16 +328,17 @@ def completed(
 
 @dataclass(frozen=True)
 class PartialRidge:
-    """Ridge regression on low-rank kernels with sample weights, and with weights or missing values of single labels."""
+    """Ridge regression on low-rank kernels that supports sample weights, label weights and missing labels."""
 
     total: Moments
     maps: Mapping[str, FeatureMap]
-    shares: Mapping[str, float]  # Kernel weight of each view.
+    shares: Mapping[str, float]  # Weight of the kernel of each view.
     ridge: float | np.ndarray  # Ridge, with one value or one per label.
     center: bool
     coefficients: dict[str, np.ndarray]  # Coefficients (rank x L) of the factor rows of each view.
-    offset: np.ndarray  # Offset (L) of the function, which includes the intercept.
-    mean: np.ndarray  # Label means (L) of these rows, minus the label frequencies that scores exclude.
+    offset: np.ndarray  # Constant (L) of the function, which includes the intercept.
+    # Label means (L) of the training rows, minus the label frequencies that are subtracted from scores.
+    mean: np.ndarray
 
     @classmethod
     def of(
@@ -341,7 +350,10 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """Fit from moments of rows with complete labels. Scores exclude the label frequencies `frequency` (L)."""
+        """Fit to the moments of completely labeled rows.
+
+        Scores are predictions minus the label frequencies `frequency` (L).
+        """
         found, offset = ridge(total, shares, c, center)
         mean = total.mean()[total.slices()[LABELS]] - frequency if center else np.zeros_like(frequency)
         return cls(total, maps, shares, c, center, found, offset + mean, mean)
@@ -359,7 +371,10 @@ class PartialRidge:
         center: bool,
         frequency: np.ndarray,
     ) -> Self:
-        """Fit from rows, labels (n x L, 0 if missing), and weights `counts` of label entries (None means all 1)."""
+        """Fit to rows and their labels (n x L, 0 if missing).
+
+        `counts` contains the weights of label entries, or None if all are 1.
+        """
         raw = FeatureRows(views, maps, 0 if counts is None else _KEPT)
         often = None if (weights == 1).all() else weights
         mixings = {view: m.mixing for view, m in maps.items() if m.mixing is not None}
@@ -377,14 +392,14 @@ class PartialRidge:
         targets = Y if whole or counts.dtype == bool else ProductRows(Y, counts)
 
         def collect(own: Mapping[str, FeatureMap]) -> Moments:
-            # Keep `raw`, because it caches its blocks for later passes.
+            # The object `raw` caches factor rows for later passes, so use it if the feature maps are unchanged.
             read = raw if own is maps else replace(raw, maps=own)
             return collect_moments(read, targets, None, often, squares=False)[0].mixed(mixings)
 
         if whole:
             total = in_single(maps, views, collect, lambda found: is_precise(found, shares, c, center))
             return cls.of(total, *given, frequency)
-        total = collect(maps)  # Use float64, like the passes of the following iteration.
+        total = collect(maps)  # The conjugate gradients below need float64 moments.
         edges = np.cumsum([total.widths[view] for view in maps])[:-1]
         raw_edges = np.cumsum([m.rank if m.mixing is None else len(m.mixing) for m in maps.values()])[:-1]
 
@@ -403,7 +418,7 @@ class PartialRidge:
         return cls(total, *given, found, offset - frequency if center else offset, mean)
 
     def expansions(self, share: float) -> dict[str, Expansion]:
-        """Return the function times `share` as a sum over views. The coefficients are scaled in place."""
+        """Return the function multiplied by `share`, as one function per view. The coefficients are scaled in place."""
         parts: dict[str, Expansion] = {}
         for view, B in self.coefficients.items():
             B *= share
@@ -411,21 +426,23 @@ class PartialRidge:
         return shifted(parts, share * self.offset)
 
     def left_out(self, views: Mapping[str, Rows], Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Compute leave-one-out scores (s_i - h_i y_i) / (1 - h_i) of complete labels in one pass over the rows.
+        """Compute leave-one-out scores of complete labels in one pass over the rows.
 
-        The score of a row omits the weight of this row in `weights` (n).
+        The score of a row comes from a fit without the weight of this row in `weights` (n).
         """
-        # The leverage is h_i = |f_i R^-1|^2, where R'R = F'F + c I for the weighted (centered) factor rows F.
+        # The leave-one-out score of sample i is (s_i - h_i y_i) / (1 - h_i), with its score s_i, label y_i and leverage
+        # h_i. The leverage is h_i = |f_i R^-1|^2, where f_i is the (centered) factor row of sample i, and R'R = F'F + c
+        # I for the weighted factor rows F.
         #
         # Rifkin, Lippert 2007, section 3.
         total = self.total
         system = MomentSystem.of(total, self.shares, self.center)
-        # Compute the leverage by a triangular solve. R has only the square root of the condition number of F'F + c I,
-        # and a sum of squares cannot cancel.
+        # The triangular factor R has only the square root of the condition number of F'F + c I, so compute leverages by
+        # a triangular solve with R. Leverages are then sums of squares, in which no cancellation occurs.
         groups = label_groups(self.ridge, Y.shape[1])
         roots = [(scipy.linalg.cholesky(system.shifted(value)), which) for value, which in groups]
         mean = system.mean if self.center else 0.0
-        # The scores of the regression refer to centered labels.
+        # The regression is fitted to centered labels, so center the labels here too.
         label_mean = total.mean()[total.slices()[LABELS]] if self.center else 0.0
         out = np.empty(Y.shape)
         blocks = row_blocks(len(Y), BLOCK)

@@ -30,15 +30,16 @@ BLOCK = 4096
 """Number of rows per block."""
 TASK_BLOCKS = 2
 """Maximum number of blocks per task, unless a pass would then have more than 256 tasks."""
-# Maximum number of tasks per segment. Minimum number of segments per pass, if there are enough tasks.
+# Maximum number of tasks per segment, and minimum number of segments per pass if there are enough tasks.
 _SEGMENT, _PARTS = 16, 4
-_TASKS, _LIGHT = 256, 64  # Maximum and minimum number of tasks for very many rows. Each task has an overhead of 10 ms.
+# Maximum and minimum number of tasks in a pass over very many rows. A task has an overhead of 10 ms.
+_TASKS, _LIGHT = 256, 64
 # Maximum size in bytes of arrays that are sent within a task. Larger arrays are scattered separately.
 _IN_TASK = 1 << 22
 log = logging.getLogger("dmo")
 
 Beside: TypeAlias = tuple[Any, ...]
-"""Arrays with one entry per row, or None if absent. Each task receives the slices of its rows."""
+"""Arrays with one entry per row, or None if absent. Each task receives the entries of its rows."""
 
 
 class RowSum(Protocol):
@@ -53,13 +54,14 @@ class RowSum(Protocol):
 
 S = TypeVar("S", bound=RowSum)
 AddBlock: TypeAlias = Callable[[S | None, slice, Beside], S]
-"""Function that returns the sum so far (or None) plus a block, given the slice of its rows and their arrays.
-The function may overwrite the sum so far."""
+"""Function that adds a block to a partial sum, and may overwrite the partial sum. Its arguments are the partial sum
+(None at first), the slice of rows in the block, and the arrays of these rows."""
 
 
 def task_blocks(n: int, columns: int | None = None) -> int:
     """Return the number of blocks per task: small enough for about 16 tasks or more, but larger for very many rows."""
-    # For very many rows, a task takes about 0.1 s, if a number takes 10 ns and a product of two numbers takes 0.1 ns.
+    # For very many rows, a task takes about 0.1 s. The time of a task is estimated as 10 ns for each entry of a row,
+    # plus 0.1 ns for each product of two entries.
     worth = _TASKS if columns is None else int(n * columns * (1 + columns / 100) * 1e-7)
     return max(1, min(TASK_BLOCKS, n // (16 * BLOCK)), n // (min(max(worth, _LIGHT), _TASKS) * BLOCK))
 
@@ -83,18 +85,18 @@ def add_up(
 
     `columns` is the number of entries per row, if known.
     """
-    # `name` names the stage in the progress display. `add` adds a block and is sent to each worker once. `beside` holds
-    # arrays with n rows, or None. `restore` inverts the `to_arrays` of a sum. `configuration` returns a digest of all
-    # inputs. This digest is needed only inside the context `stores.checkpoints.checkpoints`, where partial sums are
-    # saved at most every 30 s, so that a killed run can resume. The client process needs memory for two sums, and each
-    # worker thread for a few sums and a block.
+    # The progress display shows `name`. The function `add` is sent to each worker once. The arrays in `beside` have n
+    # rows. `restore` is the inverse of the method `to_arrays` of a sum. `configuration` computes a digest of all
+    # inputs, which identifies a checkpoint. Inside the context `stores.checkpoints.checkpoints`, partial sums are saved
+    # at most every 30 s, so that a killed run can resume. The client process needs memory for two sums, and each worker
+    # thread needs memory for a few sums and one block of rows.
     if n == 0:
         raise UserError("no rows to pass over; pass at least one sample")
     kept = Checkpoint("pass", configuration)
     blocks, size = row_blocks(n, BLOCK), task_blocks(n, columns)
     tasks = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     found = kept.load()
-    # Another version of dmo saved the sum with another task size.
+    # Ignore checkpoints from versions of dmo with another task size.
     if found is not None and found[1].get("rows") != size * BLOCK:
         found = None
     total, done = (None, 0) if found is None else (restore(found[0], found[1]["sum"]), int(found[1]["done"]))
@@ -143,7 +145,7 @@ def _of_rows(beside: Beside, blocks: Sequence[slice]) -> Beside:
 def _here(
     add: AddBlock[S], tasks: Sequence[Sequence[slice]], beside: Beside, total: S | None
 ) -> Iterator[tuple[S | None, int]]:
-    """Yield the sum after each task, and the number 1 of added tasks."""
+    """Yield the partial sum after each task, and the number of tasks that were added, which is 1."""
     for blocks in tasks:
         total = _task(add, blocks, _of_rows(beside, blocks), total)
         yield total, 1
@@ -158,15 +160,17 @@ def _on_cluster(
     total: S | None,
     due: Callable[[], bool],
 ) -> Iterator[tuple[S | None, int]]:
-    """Yield the sum after each segment, in order, and the number of added tasks.
+    """Yield the partial sum after each segment, in order, and the number of tasks in the segment.
 
-    The sum is None while it is only on the workers. Later segments are submitted ahead, two tasks per thread.
+    The partial sum is None if it was not fetched from the workers. About two tasks per thread are submitted ahead.
     """
     shared = Broadcast(client, add)
     segments = [rest[i : i + size] for i in range(0, len(rest), size)]
-    parts: dict[int, Any] = {}  # Sums of single segments, on the workers.
-    added: tuple[int, Any] = 0, None  # Number of segments in the sum on the workers, and the future of this sum.
-    here: tuple[int, S | None] = 0, total  # Number of segments in the last sum that the client fetched, and this sum.
+    parts: dict[int, Any] = {}  # Futures of the sums of single segments, by index of the segment.
+    # Number of segments in the partial sum on the workers, and the future of this sum.
+    added: tuple[int, Any] = 0, None
+    # Number of segments in the partial sum that the client fetched last, and this sum.
+    here: tuple[int, S | None] = 0, total
     last, pause = time.monotonic(), SECONDS
 
     def work(i: int, whole: bool) -> S | None:
@@ -181,7 +185,8 @@ def _on_cluster(
                 before = client.scatter([here[1]], hash=False)[0]
             part = parts.pop(j)
             added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
-        # Task errors and lost results are raised when the result is requested.
+        # If a task failed or its result was lost, `result` raises the error, even if the client does not need the sum
+        # yet.
         return added[1].result() if whole or added[1].exception() is not None else None
 
     def lose() -> None:
@@ -201,7 +206,7 @@ def _on_cluster(
 
 
 def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
-    """Return a future of the sum of a segment."""
+    """Submit the tasks of a segment, and return a future of their sum."""
     futures = []
     for blocks in segment:
         own: Any = _of_rows(beside, blocks)

@@ -27,7 +27,7 @@ class KeepsRows:
     _is_owner = False
 
     def own(self, copies: dict[int, tuple[Rows, Rows]]) -> None:
-        """Replace rows in memory by copies, and wrap other rows to detect changes.
+        """Replace rows in memory with copies, and wrap other rows to detect changes.
 
         `copies` maps the id of a row source to the source and its replacement, which several functions share.
         """
@@ -38,7 +38,8 @@ class KeepsRows:
             if id(source) not in copies:
                 copies[id(source)] = source, owned(source, view)
             found[view] = copies[id(source)][1]
-        object.__setattr__(self, "sources", found)  # A plain assignment fails for frozen dataclasses.
+        # Frozen dataclasses reject plain assignments.
+        object.__setattr__(self, "sources", found)
         object.__setattr__(self, "_is_owner", True)
 
 
@@ -76,7 +77,7 @@ def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
     """Copy the training rows of a fitted model, so that callers can change their arrays after `fit`.
 
-    `views` are the views of the fit. Rows that were created while preparing them are not copied.
+    `views` are the views of the fit. Rows that were created during the preparation of the views are not copied.
     """
     made = views.made if isinstance(views, PreparedViews) else []
     copies: dict[int, tuple[Rows, Rows]] = {id(source): (source, source) for source in made}
@@ -94,7 +95,8 @@ def owned(source: Rows, view: str) -> Rows:
         return replace(source, source=owned(source.source, view))
     if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]
-    if isinstance(source, DenseView | SparseView):  # Stores verify every block by a checksum.
+    # Stores of dmo already verify every block by a checksum.
+    if isinstance(source, DenseView | SparseView):
         return source
     return VerifiedRows.of(source, view)
 

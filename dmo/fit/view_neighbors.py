@@ -16,9 +16,9 @@ from dmo.fit.training_rows import KeepsRows
 from dmo.kernels import ChiSquare, Exponential, Kernel, Laplacian, log_distance, parse
 from dmo.progress import stage
 
-QUERIES, _VOTERS = 512, 4096  # Number of rows and columns of a block of distances.
+QUERIES, _VOTERS = 512, 4096  # Maximum number of rows and of columns in a block of distances.
 DISTANCES = ("l1", "l2", "chi2")
-_ZERO = 1e-6  # Below this fraction of the mean distance, distances are rounding errors of equal rows.
+_ZERO = 1e-6  # Fraction of the mean distance below which a distance is a rounding error between equal rows.
 
 
 def distance_kernel(distance: str, gamma: float = 1.0) -> Kernel:
@@ -73,7 +73,8 @@ class ViewDistances(KeepsRows):
             for old in row_blocks(self.n, _VOTERS):
                 voters = kernel.prepare(kernel.part(self.sources[name], old), np.float64)
                 found = log_distance(kernel.tile(new, voters))
-                # Round float64 to float32, so that dense and sparse rows yield equal distances.
+                # Distances of dense and sparse rows differ by float64 rounding errors, which rounding to float32
+                # removes.
                 out[v, :, old] = np.where(found < _ZERO, 0.0, found)
         return out
 
@@ -88,9 +89,9 @@ class ViewDistances(KeepsRows):
     def nearest(self, views: Mapping[str, Rows], k: int, same: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Find the k nearest training rows of m new rows by the mean distance over the views.
 
-        Return their indices (m x k) and distances (views x m x k). With `same`, a row is not its own neighbor.
+        Return indices (m x k) and distances (views x m x k). With `same`, a training row is not its own neighbor.
         """
-        # Blocks of rows are tasks on the workers of the current cluster, if there is one.
+        # Each block of rows is one task, on the workers of the current cluster if there is one.
         parts = row_blocks(next(iter(views.values())).shape[0], QUERIES)
         work = partial(self._nearest, views, parts, k, same)
         found = [one for _, one in each("neighbors of all views", work, range(len(parts)))]

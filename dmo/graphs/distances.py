@@ -21,13 +21,14 @@ Matrix = Any
 class Ready:
     """Samples after scaling and centering, for the computation of inner products."""
 
-    source: Matrix  # original rows (n x d)
-    scale: np.ndarray  # factor of each row, which is 1 / norm for the cosine metric and otherwise 1
-    offset: np.ndarray | None  # mean of the rows if they are centered, otherwise None
-    values: Matrix  # scale * source - offset, in the precision of the inner products
-    h64: np.ndarray  # float64 term that is added to -2 x'y, so that the sum orders the rows y by distance
-    length: np.ndarray  # norm of each row of `values`
-    rounding: float  # bound of the floating-point error of these sums, relative to squared norms
+    source: Matrix  # Original rows (n x d).
+    scale: np.ndarray  # Factor of each row, which is 1 / norm for the cosine metric and otherwise 1.
+    offset: np.ndarray | None  # Mean of the rows if they are centered, otherwise None.
+    values: Matrix  # Rows `scale` * `source` - `offset`, in the precision of the inner products.
+    # Float64 term h of each row y. The search keys h - 2 x'y order the rows y by their distance to a row x.
+    h64: np.ndarray
+    length: np.ndarray  # Norm of each row of `values`.
+    rounding: float  # Bound of the floating-point error of search keys, relative to squared norms.
     metric: Any  # "euclidean" or "cosine"
 
     def __len__(self) -> int:

@@ -190,8 +190,9 @@ def geodesics(graph: csr_array) -> np.ndarray:
     if graph.nnz and graph.data.min() < 0:
         raise UserError(f"geodesics: the graph has a length of {graph.data.min():.3g}; lengths must not be negative")
     check_connected(graph)
-    # For k neighbors, Dijkstra's algorithm costs n^2 k log n, which is far below the n^3 of Floyd-Warshall. The graph
-    # must be sparse, because SciPy treats zeros of a dense graph as missing edges, but equal rows have distance 0.
+    # With k neighbors per sample, Dijkstra's algorithm takes about n^2 k log n operations, far fewer than the n^3
+    # operations of the Floyd-Warshall algorithm. SciPy treats zeros of a dense graph as missing edges, but equal rows
+    # have distance 0, so the graph must be sparse.
     return np.asarray(scipy.sparse.csgraph.dijkstra(scipy.sparse.csr_matrix(graph), directed=False))
 
 
@@ -571,7 +572,7 @@ def reconstruction_weights(X: Rows, neighbors: Neighbors, reg: float = 1e-3) -> 
     if X.shape[0] != n:
         raise UserError(f"reconstruction_weights: {n} neighbor lists for {X.shape[0]} rows; pass the same samples")
     W = np.zeros((n, k))
-    width = stored_values(X).size // n  # number of stored entries per row
+    width = stored_values(X).size // n  # Average number of stored entries per row.
     for where in row_blocks(n, max(1, 2**24 // (k * max(k, width)))):
         indices = neighbors.indices[where]
         G = _local_grams(X, np.arange(where.start, where.stop), indices)

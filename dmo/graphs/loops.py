@@ -17,12 +17,13 @@ import numpy as np
 from dmo.kernels.loops import ANY_ORDER, compiled
 
 _PIECE = 64
-_PLAIN = ("contract", "nsz")  # fast-math flags that support infinity, because the keys of empty heap entries are inf
+# Fast-math flags that support infinity, which is the key of empty heap entries.
+_PLAIN = ("contract", "nsz")
 
 
 @compiled(*_PLAIN)
 def push(keys, rows, key, row):  # type: ignore[no-untyped-def]
-    """Replace the worst candidate of a heap by the row index `row` with the key `key`."""
+    """Replace the worst candidate of a heap with the row index `row` and the key `key`."""
     m, at = keys.shape[0], 0
     while True:
         child = 2 * at + 1
@@ -192,7 +193,7 @@ def dense_dots(x, y, left, right, start, stop, out):  # type: ignore[no-untyped-
 
 @compiled("contract")
 def kendall(x, left, right, start, stop, out):  # type: ignore[no-untyped-def]
-    """Compute Kendall's tau-b of pairs of rows, or 0 if a row is constant."""
+    """Compute Kendall's tau-b for pairs of rows, or 0 if a row is constant."""
     for e in range(start, stop):
         i, j, both, in_x, in_y = left[e], right[e], 0, 0, 0
         for s in range(x.shape[1]):

@@ -32,7 +32,7 @@ from dmo.progress import stage
 from dmo.threads import blas_limited, over_rows, thread_count
 
 Metric = Literal["euclidean", "cosine"]
-_BLOCK = 1024  # number of rows per block
+_BLOCK = 1024
 _SPARE = 8
 """Number of candidates in addition to the k nearest neighbors."""
 _PAIRS = 64
@@ -195,7 +195,7 @@ def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | Non
     found : Neighbors
         Result of the approximate search, with k neighbors per sample.
     X : row source of shape (n, d)
-        Samples among which the neighbors were searched.
+        Samples among which the neighbors were searched for.
     sample : int, default=500
         Number of random samples whose neighbors are checked.
     random_state : int, default=0
@@ -219,7 +219,8 @@ def recall(found: Neighbors, X: Rows, sample: int = 500, random_state: int | Non
     picked = np.random.default_rng(random_state).choice(n, min(sample, n), replace=False)
     exact = nearest(X[picked], X, min(k + 1, n), found.metric)
     foreign = exact.indices != picked[:, None]
-    foreign[foreign.all(axis=1), -1] = False  # a sample may be missing among its neighbors if other samples are equal
+    # A sample may be missing among its own neighbors if other samples are equal to it.
+    foreign[foreign.all(axis=1), -1] = False
     true = exact.distances[foreign].reshape(len(picked), k)
     mine = found.distances[picked]
     return float((mine <= true[:, -1:] * (1 + 1e-6) + 1e-12).mean())
@@ -244,7 +245,8 @@ def _scan(
     rows, keys = _heaps(len(ready), m, ready.dtype)
     held: tuple[int, Any] = (-1, None)
     for i, j in pairs:
-        if held[0] != j:  # reuse the transposed block, because pairs are sorted by their second block
+        # The pairs are sorted by their second block, so reuse the transpose of this block.
+        if held[0] != j:
             held = j, ready.transposed(slices[j])
         S = ready.products(slices[i], held[1])
         r, c, h = slices[i].start, slices[j].start, ready.h
@@ -288,10 +290,12 @@ def _finish(new: Ready, ready: Ready, rows: np.ndarray, keys: np.ndarray, k: int
     indices, squared = _sorted(new, ready, rows)
     reach = squared[:, k - 1]
     rounding = max(new.rounding, ready.rounding)
-    if rounding and rows.shape[1] < len(ready) - own:  # otherwise, all samples are candidates
-        # Let y be closer to x than the k-th candidate, whose squared distance is `reach`. The exact key of y is below
-        # reach - |x|^2. If y is not a candidate, its computed key exceeds the worst stored key, so that the error is at
-        # least the difference of these values. The error is at most `rounding` times radius^2, because |y| <= radius.
+    # If all samples are candidates, no neighbor can be missing.
+    if rounding and rows.shape[1] < len(ready) - own:
+        # Suppose that a sample y is closer to x than the k-th candidate, whose squared distance is `reach`. The exact
+        # key of y is then below reach - |x|^2. If y is not a candidate, its computed key exceeds the worst stored key,
+        # so that the error of the key is at least the difference of these two values. The error of a key is at most
+        # `rounding` times radius^2, because |y| <= radius.
         radius = new.length + np.sqrt(reach)
         doubt = rounding * radius**2 > keys.max(axis=1) - (reach - new.h64)
         doubt &= new.scale > 0
@@ -310,8 +314,8 @@ def _again(
     squared: np.ndarray,
     own: bool,
 ) -> None:
-    """Search the neighbors of the rows `picked` again, with float64 products."""
-    # Convert only these rows to float64 at once. The known samples are converted block by block, to save memory.
+    """Search for the neighbors of the rows `picked` again, with float64 products."""
+    # To save memory, convert the known samples to float64 block by block, and only the rows `picked` at once.
     some = new.take(picked).doubled()
     m = min(indices.shape[1] + own, len(ready))
     rows, _ = _search(some, ready.like64(), m)

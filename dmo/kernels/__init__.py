@@ -12,7 +12,7 @@ relation features. Sums, products and positive multiples of kernels are kernels,
 
 import lazy_loader
 
-from dmo.kernels import composite as composite  # defines the classes of sums and products of kernels
+from dmo.kernels import composite as composite  # This module defines sums and products of kernels.
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # public names: see __init__.pyi
 del lazy_loader

@@ -22,8 +22,9 @@ from dmo.memory import memory
 from dmo.progress import stage
 
 LOG2_E = math.log2(math.e)
-_DOUBLE = 2048  # maximum number of rows for which cached distances are stored in float64
-_KEPT = 16  # cache a distance matrix only if the cache has space for this number of them
+_DOUBLE = 2048  # Maximum number of rows for which cached distances are stored in float64.
+# Minimum free space in the cache for a distance matrix, as a multiple of the size of the matrix.
+_KEPT = 16
 P = TypeVar("P")
 """Type of a kernel's prepared rows."""
 
@@ -48,10 +49,10 @@ class Kernel(ABC, Generic[P]):
     """
 
     name: ClassVar[str]
-    portable: ClassVar[bool] = False  # whether the kernel supports arrays of libraries other than NumPy
-    pairwise: bool = False  # whether X is a kernel matrix instead of a matrix of features
-    scalable: bool = True  # whether features may be standardized before the kernel is computed
-    _cached: ClassVar[bool] = False  # whether repeated fits of the same rows reuse cached distances
+    portable: ClassVar[bool] = False  # Whether the kernel supports arrays of libraries other than NumPy.
+    pairwise: bool = False  # Whether X is a kernel matrix instead of a matrix of features.
+    scalable: bool = True  # Whether features may be standardized before the kernel is computed.
+    _cached: ClassVar[bool] = False  # Whether repeated fits of the same rows reuse cached distances.
     # The operators + and * look up the classes of sums and products by name, which avoids a circular import.
     _kinds: ClassVar[dict[str, Any]] = {}
 
@@ -251,7 +252,7 @@ class Kernel(ABC, Generic[P]):
                 near = rows.nearest(key, known)
                 raise UserError(f"{self.name}: parameter {key!r} is unknown; known: {', '.join(known) or 'none'}{near}")
         made = replace(cast(Any, self), **params)
-        self.__dict__.clear()  # remove cached values that were computed from the old parameters
+        self.__dict__.clear()  # Remove cached values that were computed from the old parameters.
         self.__dict__.update(made.__dict__)
         return self
 
@@ -294,7 +295,7 @@ class RowKernel(Kernel[Prepared]):
     pair: ClassVar[str]
     portable: ClassVar[bool] = True
     non_negative: ClassVar[bool] = False
-    _offset: ClassVar[np.ndarray | None] = None  # vector that is subtracted from all normalized rows
+    _offset: ClassVar[np.ndarray | None] = None  # Vector that is subtracted from all normalized rows.
 
     def __post_init__(self) -> None:
         if self.normalize not in rows.NORMALIZATIONS:
@@ -391,9 +392,9 @@ class RowKernel(Kernel[Prepared]):
 class BandwidthKernel(RowKernel):
     """Base class of kernels such as `RBF` and `Laplacian`, which decrease with the distance divided by a bandwidth."""
 
-    bandwidth: float | str = "mean"  # positive distance, or the name of a rule by which `fit` computes it
-    normalize: str | None = None  # normalization of the rows by `normalize_rows`
-    scale: float = 1.0  # positive factor by which the bandwidth is multiplied
+    bandwidth: float | str = "mean"  # Positive distance, or the name of a rule by which `fit` computes it.
+    normalize: str | None = None  # Name of the normalization of the rows, as in `normalize_rows`, or None.
+    scale: float = 1.0  # Positive factor by which the bandwidth is multiplied.
     _cached: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -447,7 +448,7 @@ class BandwidthKernel(RowKernel):
         K = np.empty((len(x), len(y)), x.dtype)
         pairs.fill(self.pair, x, y, K)
         change = self._map()
-        if change.op == loops.GAUSSIAN:  # K has inner products; `_map_row` computes 2^(a K + norms)
+        if change.op == loops.GAUSSIAN:  # For Gaussian kernels, K contains inner products.
             K *= x.dtype.type(-change.a)
             K -= change.norms(x)[:, None]
             K -= change.norms(y)
@@ -498,7 +499,7 @@ class BandwidthKernel(RowKernel):
         own = memory()
         if own is None:
             return super()._pairs(X, dtype, random_state)
-        # Set the scale to 1 in the cache key, because the distances and the fitted bandwidth do not depend on it.
+        # The distances and the fitted bandwidth do not depend on the scale, so set the scale to 1 in the cache key.
         key = "pairs", replace(self, scale=1.0), own.name(X), str(dtype), str(random_state)
         size = float(np.prod(X.shape))
         whole = self._whole(X, X) if isinstance(X, blocks.Subset) else None
@@ -540,8 +541,8 @@ class BandwidthKernel(RowKernel):
         n = source.shape[0]
         if own is None or self.pair not in pairs.FEATURE_BY_FEATURE or own.name(source) != own.name(y.source):
             return None
-        # Most rows occur in several cross-validation folds. It is therefore faster to compute the distances of all rows
-        # once than to compute the distances for each fold.
+        # Most rows occur in several cross-validation folds, so computing all distances once is faster than computing
+        # the distances for each fold.
         dtype = np.dtype(np.float64 if n <= _DOUBLE else np.float32)
         if 2 * max(len(x), len(y)) < n or _KEPT * dtype.itemsize * n * n > own.room:
             return None
@@ -603,7 +604,7 @@ class BandwidthKernel(RowKernel):
 
 @dataclass(frozen=True)
 class CenteredKernel(BandwidthKernel):
-    """Base class of kernels of the Euclidean distance. They center dense rows to reduce floating-point error."""
+    """Base class of kernels of the Euclidean distance, which center dense rows to reduce floating-point errors."""
 
     # `fit` sets `offset` to approximately the mean of the normalized training rows. If the training rows are a CSR
     # array, `offset` is None, because centered rows would not be sparse. A kernel that was fitted on dense rows
@@ -664,4 +665,4 @@ def log_distance(values: np.ndarray) -> np.ndarray:
     >>> log_distance(np.array([1.0, np.exp(-2.0)], np.float32)).round(3)
     array([0., 2.], dtype=float32)
     """
-    return -np.log(np.clip(values, np.finfo(np.float32).tiny, 1.0)) + 0.0  # adding 0.0 turns -0.0 into 0.0
+    return -np.log(np.clip(values, np.finfo(np.float32).tiny, 1.0)) + 0.0  # Adding 0.0 changes -0.0 to 0.0.

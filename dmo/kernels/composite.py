@@ -18,9 +18,10 @@ from dmo.kernels.functions import DISTANCES, KERNELS, Euclidean
 from dmo.kernels.pairs import RandomState
 from dmo.kernels.rows import Prepared, nearest
 
-_TRIED = 16  # number of rows on which `fit` tests a function
-_DIAGONAL = 64  # rows per block for the diagonal of a function, which needs the whole square of the block
-_STRIP = 1024  # rows per block when a kernel is checked for symmetry, or its diagonal is read
+_TRIED = 16  # Number of rows on which `fit` tests a Python function.
+# Number of rows per block for the diagonal of a Python function, which computes all kernel values within a block.
+_DIAGONAL = 64
+_STRIP = 1024  # Number of rows per block in which a precomputed kernel is read.
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class PreparedSquare:
 
 @dataclass(frozen=True)
 class _Composite(Kernel[PreparedParts]):
-    """Kernels of the same rows, combined elementwise."""
+    """Entrywise combination of several kernels of the same rows."""
 
     kernels: tuple[Kernel, ...]
 
@@ -322,7 +323,7 @@ class Precomputed(Kernel[PreparedSquare]):
         if y.columns is None:
             raise UserError("precomputed: y must be rows of the square training kernel; pass new rows as x")
         K = output(out, (len(x), len(y)), x.dtype, self.name)
-        with np.errstate(over="ignore"):  # the next lines raise an error for infinite values
+        with np.errstate(over="ignore"):  # The next lines raise an error for infinite values.
             K[:] = blocks.entries(x.source, x.index, y.columns)
         if not np.isfinite(K).all():
             raise not_finite("precomputed: the kernel", K, x.index, y.columns)
@@ -412,7 +413,7 @@ class Function(Kernel[Prepared]):
         """
         p = self.prepare(blocks.rows(rows.source(X), slice(0, _TRIED)), np.float64)
         K = self.tile(p, p)
-        self.tile(p[:1], p)  # also test unequal numbers of rows
+        self.tile(p[:1], p)  # Also test the function with unequal numbers of rows.
         if not np.isfinite(K).all():
             raise UserError(f"kernel {self._called}: returned non-finite values; check the function on the first rows")
         if not np.allclose(K, K.T, rtol=1e-4, atol=1e-6 * float(np.abs(K).max(initial=0.0))):
@@ -465,7 +466,10 @@ class Function(Kernel[Prepared]):
 
 
 def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
-    """Replace training rows by an m x n matrix with a 1 in each row's column, which suffices to compare new rows."""
+    """Replace training rows with an m x n matrix that has a 1 in the column of each row.
+
+    This matrix suffices to compute kernel values of new rows.
+    """
     prepared = Precomputed().prepare(source)
     if prepared.columns is None:
         _check_square(prepared.source)
@@ -475,7 +479,10 @@ def selection(source: blocks.Rows) -> scipy.sparse.csr_array:
 
 
 def _selected(source: blocks.Rows) -> np.ndarray | None:
-    """Return the column indices of a `selection`, or None for other matrices; the identity is a selection of all."""
+    """Return the column indices of a matrix from `selection`, or None for other matrices.
+
+    An identity matrix selects all rows.
+    """
     if not isinstance(source, scipy.sparse.csr_array) or source.nnz != source.shape[0]:
         return None
     one_each = (np.diff(source.indptr) == 1).all() and (source.data == 1).all()
@@ -492,7 +499,7 @@ def _check_square(source: blocks.Rows) -> None:
 
 
 def _symmetric(K: np.ndarray) -> np.ndarray:
-    """Remove floating-point asymmetry from a square of the kernel; raise an error if the asymmetry is larger."""
+    """Symmetrize a square block of the kernel. Raise an error if the asymmetry exceeds floating-point errors."""
     worst = max(
         (float(np.abs(K[w] - K[:, w].T).max(initial=0.0)) for w in blocks.row_blocks(len(K), _STRIP)), default=0.0
     )
@@ -567,7 +574,8 @@ def not_finite(kernel: str, K: np.ndarray, rows: np.ndarray, columns: np.ndarray
     first, start = np.argwhere(~np.isfinite(K))[0]
     value, row, gap = K[first, start], int(rows[first]), np.isnan(K)
     column = int(columns[start])
-    # A sample with NaN has NaN in its own row up to the diagonal. If a triangle is missing, every row ends in NaN.
+    # A sample with missing features causes NaN in its row of the kernel, also below the diagonal. If a whole triangle
+    # is missing, every row has NaN only to the right of the diagonal.
     if gap[first, columns >= column].all() and not gap[rows[:, None] >= columns].any():
         return UserError(
             f"{kernel} has NaN from row {row}, column {column} on and none below the diagonal, likely because it is "
@@ -589,7 +597,7 @@ def is_pairwise(spec: Any) -> bool:
         return any(is_pairwise(one) for one in (spec.values() if isinstance(spec, dict) else spec))
     try:
         return parse(spec).pairwise
-    except (UserError, TypeError):  # invalid kernels are reported where they are used
+    except (UserError, TypeError):  # Invalid kernels are reported when they are used.
         return False
 
 

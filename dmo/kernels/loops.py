@@ -20,11 +20,12 @@ In this order, the functions are xy, min(x, y), xy / (x + y), |x - y| and (x - y
 IDENTITY, GAUSSIAN, EUCLIDEAN, EXPONENTIAL, POLYNOMIAL = range(5)
 """Functions that map the inner product or distance of two rows to a kernel value. `_map_row` defines them."""
 WIDTH = 128
-"""Number of rows of y that are processed together, whose columns fit in the second-level cache."""
+"""Number of rows of the second matrix that are processed together. A block of their columns fits in the second-level
+cache."""
 
 
 class _Compiled:
-    """Function that numba compiles on the first call, because importing numba with dmo would take 0.25 s."""
+    """Function that numba compiles on its first call. Importing numba together with dmo would take 0.25 s."""
 
     def __init__(self, function: Callable[..., Any], flags: tuple[str, ...]):
         self.function, self.flags, self.ready = function, flags, None
@@ -33,7 +34,7 @@ class _Compiled:
         return self.dispatcher()(*arguments)
 
     def dispatcher(self) -> Any:
-        """Compile the function, and replace all such functions of its module, so that compiled loops can call them."""
+        """Compile the function and all such functions of its module, so that compiled loops can call each other."""
         with _ONE_BY_ONE:
             if self.ready is None:
                 self.ready = _by_numba(self.function, self.flags)
@@ -58,7 +59,7 @@ def _by_numba(function: Callable[..., Any], flags: tuple[str, ...]) -> Any:
     options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
     try:
         return _numba().njit(cache=True, **options)(function)
-    except RuntimeError:  # numba cannot write to the cache folder of the package or of the user
+    except RuntimeError:  # Numba cannot write to any cache folder.
         return _numba().njit(**options)(function)
 
 
@@ -108,8 +109,8 @@ def _exp2(y: float) -> float:
 
 
 def _exp2_compiled(y):  # type: ignore[no-untyped-def]
-    # Adding 1.5 * 2^(number of mantissa bits) rounds y to an integer, which appears in the low bits of the sum. These
-    # bits are shifted to the exponent of the result.
+    # Adding 1.5 * 2^(number of mantissa bits) rounds y to an integer, which appears in the low bits of the sum. The low
+    # bits are then shifted to the exponent of the result.
     def single(y):  # type: ignore[no-untyped-def]
         shifted = max(y, np.float32(-127.0)) + _ROUND32
         f = max(y, np.float32(-127.0)) - (shifted - _ROUND32)
@@ -131,7 +132,8 @@ def _exp2_compiled(y):  # type: ignore[no-untyped-def]
 @compiled(*EXACT_ORDER)
 def _map_row(op, a, b, power, row, h, hy):  # type: ignore[no-untyped-def]
     """Map the inner products or distances in one row of K to kernel values, in place."""
-    # h + hy[j] is the sum of the norms of the two rows, which is multiplied by -a / 2 for GAUSSIAN.
+    # The value h + hy[j] is the sum of the norms of two rows. For the Gaussian kernel, the norms are multiplied by
+    # -a / 2.
     zero = row.dtype.type(0)
     if op == GAUSSIAN:
         for j in range(row.shape[0]):
@@ -227,7 +229,7 @@ def _sum_features(pair, block, where, value, count, total):  # type: ignore[no-u
 
 @compiled(*ANY_ORDER)
 def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no-untyped-def]
-    """Write values norm + norm - factor * sum to a row of K, or the sums if the factor is 0."""
+    """Write s_x + s_y - factor * total to a row of K, or the totals if the factor is 0."""
     for j in range(count):
         if factor == 0.0:
             K[row, column + j] = total[j]
@@ -238,9 +240,9 @@ def _write_row(K, row, column, total, count, factor, sx, sy):  # type: ignore[no
 @compiled(*ANY_ORDER)
 def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, lower):  # type: ignore[no-untyped-def]
     """Write sums over the common features of CSR rows x_i and y_j to K[first + i, j], for i in start..stop."""
-    # `x` and `y` are CSR triples (data, indices, indptr) without zeros. For every 128 rows of y, the columns with
-    # nonzero entries are copied to a dense block. Each row of x then selects its nonzero columns from this block. With
-    # `lower`, only entries with j <= first + i are written.
+    # `x` and `y` are CSR triples (data, indices, indptr) without explicit zeros. For every 128 rows of `y`, the columns
+    # with nonzero entries are copied to a dense block. Each row of `x` then selects its nonzero columns from this
+    # block. With `lower`, only entries with j <= first + i are written.
     (xd, xi, xp), (yd, yi, yp) = x, y
     longest, most, n_y = 0, 0, yp.shape[0] - 1
     for i in range(start, stop):
@@ -269,7 +271,8 @@ def sparse_pairs(pair, factor, x, y, n_columns, start, stop, sx, sy, K, first, l
             for k in range(xp[i], xp[i + 1]):
                 where[count], value[count] = position[xi[k]], xd[k]
                 count += position[xi[k]] >= 0
-            while count % 4:  # append columns of zeros, which do not change the sum
+            # Append columns of zeros, which do not change the sum, until the number of columns is a multiple of 4.
+            while count % 4:
                 where[count], value[count] = used, 1
                 count += 1
             _sum_features(pair, block, where, value, count, total)
@@ -286,7 +289,8 @@ def dense_pairs(pair, x, y, start, stop, K, first, lower):  # type: ignore[no-un
     padded = d + (-d) % 4
     block, total = np.zeros((padded, WIDTH), K.dtype), np.empty(WIDTH, K.dtype)
     where, value = np.empty(padded, np.int64), np.empty(padded, K.dtype)
-    for f in range(padded):  # numba would take too long to compile np.arange and a slice assignment
+    # Numba compiles this loop much faster than np.arange and a slice assignment.
+    for f in range(padded):
         where[f], value[f] = f, 0
     for j0 in range(0, y.shape[0], WIDTH):
         begin, j1 = max(start, j0 - first) if lower else start, min(j0 + WIDTH, y.shape[0])
@@ -367,7 +371,8 @@ def ready_rows(source, how, offset, squared, out, norms):  # type: ignore[no-unt
         if how == 3:
             for f in range(row.shape[0]):
                 target[f] = np.float64(row[f]) * scale
-                # Compute the root in the precision of the output, because a float64 root is much slower than float32.
+                # A float64 square root is much slower than a float32 one, so compute the root in the precision of the
+                # output.
                 target[f] = np.sqrt(target[f]) - offset[f]
         else:
             for f in range(row.shape[0]):
@@ -395,7 +400,8 @@ def sketch_rows(values, shift, sign, out):  # type: ignore[no-untyped-def]
             many, s = min(m, row.shape[0] - c * m), shift[c]
             x, signs, front = row[c * m : c * m + many], sign[c * m : c * m + many], min(many, m - s)
             later = target[s:]
-            for j in range(front):  # split the features into two contiguous ranges, whose loops can be vectorized
+            # Two loops over contiguous ranges of features can be vectorized, unlike one loop over all features.
+            for j in range(front):
                 later[j] += signs[j] * x[j]
             x, signs = x[front:], signs[front:]
             for j in range(many - front):

@@ -31,15 +31,15 @@ class MultiKernel:
     """Kernel of several views, which combines one kernel per view by a weighted sum or a weighted product."""
 
     # A product of kernels uses powers k_v^w_v. Powers between 0 and 1 are positive definite if the kernel is infinitely
-    # divisible, such as all kernels exp(-d / b) with a negative definite distance d.
+    # divisible. All kernels exp(-d / b) with a negative definite distance d are infinitely divisible.
     #
     # Source: Berg, Christensen, Ressel 1984, theorem 3.2.2.
 
-    kernels: Mapping[str, Kernel]  # kernel of each view
-    weights: Mapping[str, float]  # nonnegative weight of each view
-    combine: Combine = "sum"  # whether to use the sum of w_v k_v or the product of k_v^w_v
-    pairwise: list[str] = field(init=False, repr=False, compare=False)  # names of views with precomputed kernels
-    linear: bool = field(init=False, repr=False, compare=False)  # whether the kernel is a sum of linear kernels
+    kernels: Mapping[str, Kernel]
+    weights: Mapping[str, float]  # Nonnegative weight of each view.
+    combine: Combine = "sum"  # Whether to use the sum of w_v k_v or the product of k_v^w_v.
+    pairwise: list[str] = field(init=False, repr=False, compare=False)  # Names of views with precomputed kernels.
+    linear: bool = field(init=False, repr=False, compare=False)  # Whether the kernel is a sum of linear kernels.
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairwise", [name for name, kernel in self.kernels.items() if kernel.pairwise])
@@ -104,7 +104,7 @@ class FeatureTiles:
 
     kernel: MultiKernel
     sources: Mapping[str, Rows]
-    block: int  # number of rows and columns of a tile
+    block: int  # Number of rows and columns of a tile.
     dtype: DTypeLike = np.float32
 
     def __post_init__(self) -> None:
@@ -127,7 +127,8 @@ class FeatureTiles:
 
     def tile(self, i: int, j: int) -> np.ndarray:
         """Compute the tile in block row i and block column j."""
-        held = self._held  # callers request all tiles of a block row in succession, so keep its prepared rows
+        # Callers request all tiles of a block row in succession, so keep the prepared rows of the last block row.
+        held = self._held
         if held is None or held[0] != i:
             held = self._held = (i, self._prepare(i))
         return self.kernel.tile(held[1], held[1] if i == j else self._prepare(j))
@@ -254,7 +255,7 @@ def kernel_array(
     ...     open_kernel(f"{folder}/k.zarr").shape
     (3, 3)
     """
-    import dask.array as da  # imported here, because the import takes a second and few fits need it
+    import dask.array as da  # This import takes a second, and few fits need it.
 
     parsed = parse(kernel)
     if parsed.pairwise:
@@ -277,7 +278,8 @@ def kernel_array(
 
 def _ready_blocks(kernel: Kernel, X: Rows, size: int, dtype: DTypeLike) -> list[tuple[int, Any]]:
     """Return the number of rows of each block, and a dask task that prepares the block for the kernel."""
-    # An array in memory is one node of the task graph, so that it is sent to a worker once and not for every block.
+    # An array in memory is one node of the task graph, so that dask sends the array to a worker once instead of once
+    # per block.
     held = None if hasattr(X, "compute") else delayed(X, traverse=False)
     parts = row_blocks(X.shape[0], size)
     read = [X[where] if held is None else delayed(blocks.rows)(held, where) for where in parts]

@@ -30,14 +30,16 @@ THROUGH_COMMON = {
     "l1": (loops.MIN, 2.0),
     "chi2": (loops.CHI2, 4.0),
 }
-"""Term that is summed over the features that are nonzero in both rows x and y, and a factor.
+"""Function that is summed over the features that are nonzero in both rows x and y, and a factor of the sum.
 
-The value is norm(x) + norm(y) - factor * sum, or the sum if the factor is 0."""
+The value is norm(x) + norm(y) - factor * sum, or the sum if the factor is 0.
+"""
 FEATURE_BY_FEATURE = {"min": loops.MIN, "l1": loops.L1_DIRECT, "chi2": loops.CHI2_DIRECT}
 NEAR = 1e-4
-"""Recompute a squared Euclidean distance from differences if it is below this fraction of |x|^2 + |y|^2.
+"""Fraction of |x|^2 + |y|^2 below which a squared Euclidean distance is recomputed from differences of the rows.
 
-Smaller fractions lose precision by cancellation."""
+Smaller squared distances lose precision by cancellation.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def fill(
     dense = not scipy.sparse.issparse(x.values) and not scipy.sparse.issparse(y.values)
     if dense and pair in ("dot", "l2"):
         if lower:
-            # Multiply the diagonal block separately, because NumPy uses the faster symmetric BLAS product for it.
+            # NumPy uses a faster symmetric BLAS product for the diagonal block, so multiply this block separately.
             if first:
                 np.matmul(x.values, y.values[:first].T, out=K[first : first + len(x), :first])
             np.matmul(x.values, x.values.T, out=K[first : first + len(x), first : first + len(x)])
@@ -174,7 +176,7 @@ def sample(n: int, random_state: RandomState, most: int | None = None) -> np.nda
     most = SAMPLE if most is None else most
     if n <= most:
         return None
-    from sklearn.utils import check_random_state  # importing scikit-learn here speeds up the import of this module
+    from sklearn.utils import check_random_state  # A local import speeds up the import of this module.
 
     generator = np.random.default_rng(random_state) if isinstance(random_state, np.random.Generator) else None
     generator = check_random_state(random_state) if generator is None else generator
@@ -183,7 +185,7 @@ def sample(n: int, random_state: RandomState, most: int | None = None) -> np.nda
 
 def counted(n: int, random_state: RandomState, weights: np.ndarray | None) -> np.ndarray | None:
     """Draw a sample of the rows with nonzero weight, or return None for all rows."""
-    # Use half as many rows with weights, because a weighted median sorts the distances of all pairs.
+    # A weighted median sorts the distances of all pairs, so draw half as many rows if there are weights.
     if weights is None:
         return sample(n, random_state)
     some = np.flatnonzero(weights)
@@ -223,8 +225,8 @@ def resolve(
 ) -> float:
     """Compute the bandwidth by a rule from the rows `index` of p, or from all rows. Raise UserError if it is 0."""
     # The lower triangle of `K` (n x n) contains inner products of the rows if `pair` is "dot", and otherwise distances.
-    # A bandwidth of at most `floor` is indistinguishable from floating-point error. `weights` are positive numbers of
-    # repetitions of each row.
+    # A bandwidth of at most `floor` is indistinguishable from floating-point error. `weights` contains the positive
+    # number of repetitions of each row.
     h = p.norms.astype(p.dtype)
     if index is not None:
         K, h = K[np.ix_(index, index)], h[index]
@@ -255,7 +257,8 @@ def _mean(K: np.ndarray, h: np.ndarray, euclidean: bool) -> float:
     sums: dict[int, float] = {}
 
     def task(start: int, stop: int) -> None:
-        for where in blocks.row_blocks(stop - start, 32):  # with fixed blocks, the sum does not depend on threads
+        # With blocks of fixed size, the sum does not depend on the number of threads.
+        for where in blocks.row_blocks(stop - start, 32):
             begin = start + where.start
             sums[begin] = loops.lower_sum(K, begin, start + where.stop, h, euclidean)
 
@@ -287,7 +290,7 @@ def _fifth_neighbor(D: np.ndarray) -> float:
 
 
 def _copies(weights: np.ndarray) -> float:
-    """Count pairs of copies of the same row, which is w (w - 1) / 2 for a row that is repeated w times."""
+    """Count the pairs of copies of the same row, which are w (w - 1) / 2 pairs for a row that is repeated w times."""
     return float(np.maximum(weights * (weights - 1), 0.0).sum() / 2)
 
 

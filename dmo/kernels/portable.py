@@ -49,7 +49,7 @@ def ready(
     wide = xp.astype(values, xp.float64)
     norms = xp.sum(wide * wide if squared else xp.abs(wide), axis=1)
     largest = float(np.finfo(dtype).max) / 16
-    if not bool(xp.all(norms <= largest)):  # a comparison with NaN is also False
+    if not bool(xp.all(norms <= largest)):  # Comparisons with NaN are also false.
         _refuse(~xp.isfinite(xp.astype(X, xp.float64)), X, NOT_FINITE, owner, dtype)
         _refuse(xp.broadcast_to(norms[:, None] > largest, X.shape), X, TOO_LARGE, owner, dtype)
     return values, norms

@@ -20,7 +20,7 @@ Matrix = Any
 """Data matrix of shape (n, d) in memory, which is a NumPy array or a SciPy CSR array."""
 NORMALIZATIONS = {None: 0, "l1": 1, "l2": 2, "hellinger": 3}
 SPARSE_BELOW = 0.5
-"""Convert dense rows to CSR if the fraction of nonzero entries is below this value."""
+"""Fraction of nonzero entries below which dense rows are converted to CSR."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ def ready(
     names: np.ndarray | None = None,
 ) -> tuple[Matrix, np.ndarray]:
     """Normalize rows and subtract `offset`. Return the rows in `dtype`, and their norms in float64."""
-    # UserError is raised for entries that are not finite and, with `non_negative`, for negative entries. The error
-    # reports the column and the row number (from `names`) of the entry. Rows are processed in blocks that fit in the
-    # CPU cache.
+    # A UserError is raised for entries that are not finite and, with `non_negative`, for negative entries. The error
+    # reports the column of the entry and its row number in `names`. Rows are processed in blocks that fit in the CPU
+    # cache.
     if offset is not None and X.shape[1] != len(offset):
         raise UserError(f"{owner}: was fitted on {len(offset)} columns, got {X.shape[1]}; pass the same features")
     n, d = X.shape
@@ -170,7 +170,7 @@ def ready(
             place = {"value": block[row, column], "row": names[where.start + row], "column": column}
             raise UserError(NEGATIVE.format(owner=owner, **place))
         loops.ready_rows(block, NORMALIZATIONS[how], shift, squared, out[where], norms[where])
-        fits = norms[where] <= np.finfo(out.dtype).max / 16  # a comparison with NaN is also False
+        fits = norms[where] <= np.finfo(out.dtype).max / 16  # Comparisons with NaN are also false.
         if not fits.all():
             raise _not_finite(block, fits, out.dtype, names[where], owner)
     return out, norms

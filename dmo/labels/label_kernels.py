@@ -21,7 +21,7 @@ from dmo.kernels import Kernel, parse
 
 __all__ = ["SequenceKernel", "SetKernel"]
 TOLERANCE = 1e-12
-"""The factorization of a kernel matrix stops at this residual diagonal, relative to the largest entry."""
+"""Residual diagonal at which the factorization of a kernel matrix stops, relative to the largest entry."""
 _DIRECTIONS = 512
 
 

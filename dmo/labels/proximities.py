@@ -303,7 +303,7 @@ def strongest(measure: Callable[[csr_array], csr_array], n: int, k: int) -> Neig
 
     Source: Mu, Goulermas, Tsujii, Ananiadou 2012 [MOPE], equation 43.
     """
-    # Compute the proximities of all pairs in blocks of rows, so that memory is bounded.
+    # To limit memory, compute the proximities of all pairs in blocks of rows.
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= n - 1:
         raise UserError(f"neighbors: k = {k!r} of {n} samples; expected an integer from 1 to {n - 1}")
     indices, distances = np.full((n, k), -1), np.full((n, k), np.inf)
@@ -375,11 +375,14 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _bits(
     proximity: Proximity, Y: csr_array, left: np.ndarray, right: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Compute similarities of pairs of binary rows. `counts` are the samples per label if rows of Y are omitted."""
+    """Compute similarities of pairs of binary rows.
+
+    If Y lacks rows, `counts` contains the number of all samples per label.
+    """
     name = proximity.similarity
     sizes = np.diff(Y.indptr).astype(np.float64)
     both = sizes[left] + sizes[right]
-    if name == "scaled-sorensen":  # equation 35 weights only the common labels in the numerator
+    if name == "scaled-sorensen":  # Equation 35 weights only the common labels in the numerator.
         scale = np.sqrt(1 / np.maximum(_sizes(Y) if counts is None else counts, 1.0))
         Y = csr_array((scale[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
     common = edge_dots(Y, left, right)

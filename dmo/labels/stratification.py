@@ -19,11 +19,11 @@ def stratified_folds(
 
     With order=2, the frequencies of pairs of labels are also preserved. Regression targets are assigned at random.
     """
-    # The sizes of the parts are fixed in advance. The algorithm repeatedly chooses the label with the fewest unassigned
-    # samples. Each of these samples is assigned to the part that needs the most samples of this label. If a part needs
-    # less than one sample, all needs are rounded down to integers, and ties are resolved by the largest fraction of
-    # free places. Otherwise, a small part would receive hardly any samples of rare labels. For multiclass targets, the
-    # parts are as balanced as in stratified k-fold.
+    # The size of each part is fixed in advance. The algorithm repeatedly chooses the label with the fewest unassigned
+    # samples. Each of these samples is assigned to the part that still lacks the most samples of this label. If a part
+    # lacks less than one sample, the numbers of lacking samples are rounded down to integers, and ties are resolved by
+    # the largest fraction of free places. Without rounding, a small part would receive hardly any samples of rare
+    # labels. For multiclass targets, the parts are as balanced as in stratified k-fold cross-validation.
     #
     # Source: Sechidis, Tsoumakas, Vlahavas 2011, "On the stratification of multi-label data", algorithm 1. Pairs are
     # treated as additional labels as in Szymanski, Kajdanowicz 2017, "A network perspective on stratification of
@@ -83,8 +83,8 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
     """Assign samples to parts by iterative stratification."""
     n, part, columns = Y.shape[0], np.full(Y.shape[0], -1, dtype=np.intp), Y.tocsc()
     columns.sort_indices()
-    left = np.diff(columns.indptr).astype(np.int64)  # number of unassigned samples of each label
-    # `lacking` is the number of samples of each label that each part still needs.
+    left = np.diff(columns.indptr).astype(np.int64)  # Number of unassigned samples of each label.
+    # `lacking` contains the number of samples of each label that each part still lacks.
     lacking, chance = np.outer(shares, left), rng.permutation(len(shares))
     size = _sizes(shares * n, chance)
     room = size.copy()
@@ -92,7 +92,7 @@ def _dealt(Y: scipy.sparse.csr_array, shares: np.ndarray, rng: np.random.Generat
         label = int(np.where(left > 0, left, n + 1).argmin())
         some = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         some = some[part[some] < 0]
-        wish = lacking[:, label].round(9)  # fractions such as 1/3 have floating-point errors
+        wish = lacking[:, label].round(9)  # Fractions such as 1/3 have rounding errors.
         wish = np.floor(wish) if (wish < 1).any() else wish
         part[some] = to = _in_turn(len(some), wish, room, size, chance)
         for p in np.unique(to):
@@ -117,9 +117,9 @@ def _sizes(wish: np.ndarray, chance: np.ndarray) -> np.ndarray:
 
 
 def _in_turn(count: int, wish: np.ndarray, room: np.ndarray, size: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """Choose a part for each of `count` samples by the largest need, then by free places, then by `chance`."""
-    # Each assignment reduces the need of a part and its number of free places by one. Therefore, the sort keys of
-    # successive assignments are known in advance, and one sort yields the order of the assignments to all parts.
+    """Assign each of `count` samples to the part with the most remaining `wish`, then free places, then `chance`."""
+    # Each assignment changes the sort keys of a part by a known amount, so a single sort of all keys yields the order
+    # of the assignments.
     most = np.clip(room, 0, count)
     part = np.repeat(np.arange(len(wish)), most)
     nth = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)

@@ -23,9 +23,11 @@ from dmo.progress import stage
 from dmo.stores.checkpoints import Arrays, Checkpoint
 
 _STRIP = 4096
-# After this number of products, the client copies the search from the workers. A lost search resumes from the copy.
+# Number of products after which the client copies the state of a search from the workers. If a worker is lost, the
+# search resumes from this copy.
 _SAVED = 16
-_LOOK = 40  # After this number of products, the true residual is computed to detect accumulated floating-point error.
+# Number of products after which the true residual is computed, to detect accumulated floating-point errors.
+_LOOK = 40
 
 
 def default_rank(n: int) -> int:
@@ -37,7 +39,7 @@ def default_rank(n: int) -> int:
 class NystromPreconditioner:
     """Low-rank approximation U diag(values) U' of A that preconditions A + c I for every ridge c.
 
-    Frangella, Tropp, Udell 2023, eq. 1.3, on randomly pivoted Cholesky columns.
+    Frangella, Tropp, Udell 2023, eq. 1.3, with columns from randomly pivoted Cholesky.
     """
 
     basis: Any  # Orthonormal columns U (n x r) in the precision of A, or a function that returns U on the workers.
@@ -52,11 +54,13 @@ class NystromPreconditioner:
 
         def make() -> tuple[Any, np.ndarray]:
             basis, values = _approximated(A, A.columns, rank, random_state)
-            basis.futures()  # Compute the basis now, because otherwise every use repeats the rotation.
+            # Compute the basis now: a lazy expression would compute the basis again at every use.
+            basis.futures()
             return basis, values
 
         def kept() -> tuple[Any, np.ndarray]:
-            place = home_of(A)  # Look up the workers again, because the rows move when a worker is lost.
+            # If a worker is lost, its rows move to other workers, so look up the workers again.
+            place = home_of(A)
             assert place is not None
             found: tuple[Any, np.ndarray] = place.keep(make)
             return found
@@ -86,7 +90,7 @@ class NystromPreconditioner:
 
 
 def _approximated(A: Operator, columns: Columns, rank: int, random_state: int | None) -> tuple[Any, np.ndarray]:
-    """Compute the orthonormal columns U (n x r) and the eigenvalues of the approximation."""
+    """Compute the orthonormal columns U (n x r) and the eigenvalues of a low-rank approximation of A."""
     F = rpcholesky(A.diagonal(), columns, rank, random_state).factor
     values, vectors = np.linalg.eigh(summed(_squares, F)[0])
     keep = values > 1e-10 * values.max(initial=0.0)
@@ -123,9 +127,10 @@ def operator_digest(A: Operator) -> str:
 class _Search:
     """State of a block CG search for right-hand sides of unit norm."""
 
-    # `X` is the iterate, `R` holds its residuals, and `P` the next directions. `size` holds the norms of the last true
-    # residuals, `active` the columns that have not converged, and `tol` their tolerance. `used` counts products, and
-    # `lost` counts successive checks in which the true residuals had not fallen.
+    # `X` contains the current solutions, `R` their residuals, and `P` the next search directions. `size` contains the
+    # norms of the last true residuals, and `active` the indices of the columns that have not converged to the tolerance
+    # `tol`. `used` counts products with the operator. `lost` counts successive checks in which the true residuals did
+    # not decrease.
 
     X: np.ndarray
     R: np.ndarray
@@ -146,26 +151,27 @@ class BlockCG(LinearSolver):
 
     # Differences from the textbook algorithm:
     #
-    # 1. All columns share the directions P (n x k). One product serves every column, and an eigenvalue that slows one
-    #    column down may be resolved by another column.
+    # 1. All columns share the search directions P (n x k), so that one product serves all columns. The directions of
+    #    one column may resolve an eigenvalue that slows down another column.
     # 2. P is orthonormalized at every step, and directions below 1e-8 are dropped. Dependent columns, such as equal
     #    labels, would make P'(A + c I) P singular, which breaks the textbook block algorithm.
-    # 3. In float32, the recursive residual can report 1e-6 while the true value is 4e-4 to 2e-3. The residual is
-    #    replaced by B - (A + c I) X in float64 after a gain of two digits in float32 (eight in float64), every 40
-    #    products, at claimed convergence, and after the last allowed product.
+    # 3. In float32, the recursive residual can report 1e-6 while the true residual is 4e-4 to 2e-3. Therefore, the
+    #    recursive residual is replaced with the true residual B - (A + c I) X in float64. The replacement happens after
+    #    a gain of two digits in float32 (eight in float64), every 40 products, at claimed convergence, and after the
+    #    last allowed product.
     # 4. After a replacement, the search keeps its old directions, because conjugate directions converge faster. If the
     #    true residual exceeds 0.7 times its last value, floating-point errors have destroyed conjugacy, and the search
-    #    restarts from the residuals. The search stops without convergence at the third of these failures in a row, or
-    #    at the first one if the recursive residual had claimed progress.
-    # 5. Columns whose true residual has converged leave the block and are not updated again. Later steps would only
-    #    add rounding errors to them, and their vanishing directions would be dependent.
-    # 6. The preconditioner approximates A alone. The ridge is added to its eigenvalues when it is applied, so that
-    #    one preconditioner serves a whole regularization path.
-    # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite
-    #    kernel, this curvature means that the ridge is below the rounding errors of the entries.
+    #    restarts from the residuals. The search stops without convergence after three such failures in a row, or after
+    #    the first failure if the recursive residual had claimed progress.
+    # 5. Columns whose true residual has converged are not updated again. Later steps would only add rounding errors to
+    #    these columns, and their small residuals would yield dependent directions.
+    # 6. The preconditioner approximates A without the ridge. The ridge is added to the eigenvalues of the
+    #    preconditioner when it is applied, so that one preconditioner serves a whole regularization path.
+    # 7. A direction of negative curvature raises an error that names the precision. For a positive semidefinite kernel,
+    #    negative curvature means that the ridge is below the rounding errors of the kernel entries.
     #
-    # Products use the precision of A. All columns are scaled to unit norm, so that small columns count equally. Inside
-    # the context `checkpoints`, an interrupted search resumes and a finished search is not repeated.
+    # Products use the precision of A. All right-hand sides are scaled to unit norm, so that small columns count
+    # equally. Inside the context `checkpoints`, an interrupted search resumes and a finished search is not repeated.
     #
     # Source: O'Leary 1980; residual replacement: van der Vorst, Ye 2000.
 
@@ -189,7 +195,8 @@ class BlockCG(LinearSolver):
         return digest(operator_digest(self.A), self.ridge, self.max_products, known)
 
     def _solve(self, B: Any, x0: Any, check: bool, tol: float) -> Solution:
-        # Do not save rows on workers, because they belong to a search that restarts as a whole.
+        # Right-hand sides on workers belong to an outer search that restarts as a whole, so save no checkpoints for
+        # them.
         kept = Checkpoint("solve", None if isinstance(B, WorkerRows) else lambda: digest(self._digest, tol, B, x0))
         found = kept.load()
         if found is not None and found[1]["finished"]:
@@ -207,9 +214,12 @@ class BlockCG(LinearSolver):
         found: tuple[Arrays, dict[str, Any]] | None,
         tol: float,
     ) -> tuple[Any, np.ndarray, int]:
-        """Return the solution, relative residuals and number of products, for nonzero columns scaled to unit norm."""
+        """Solve for the nonzero columns, which are scaled to unit norm.
+
+        Return the solution, the relative residuals and the number of products.
+        """
         scale = lengths(B)
-        some = np.flatnonzero(scale > 0)  # The solution of a zero column is zero.
+        some = np.flatnonzero(scale > 0)  # Zero columns have the solution zero.
         X, residuals = mapped(_zeros, B), np.zeros(B.shape[1])
         if not some.size:
             return X, residuals, 0
@@ -240,11 +250,12 @@ class BlockCG(LinearSolver):
         search = work() if home is None else home.retried(work, lambda: int(saved[-1][1]["used"]) if saved else 0)
         X[:, some], residuals[some] = search.X, search.size
         X *= scale
-        settle(X)  # Compute X now, because otherwise its expressions keep the data of the search alive.
+        # Compute the lazy expression X now, because otherwise it keeps the arrays of the search in memory.
+        settle(X)
         return X, residuals, search.used
 
     def _start(self, B: np.ndarray, x0: np.ndarray | None, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a start and its residuals. A column starts at zero if zero is at least as good as x0."""
+        """Return an initial solution and its residuals. A column starts at zero if zero is at least as good as x0."""
         if x0 is None:
             return mapped(np.zeros_like, B), B
         R = self._residual(B, x0)
@@ -263,7 +274,7 @@ class BlockCG(LinearSolver):
 
         `saved` receives a copy of the state every 16 products, because workers may lose the state.
         """
-        # After a larger gain, the recursive residual deviates from the true residual.
+        # A recursive residual that has decreased by more than this factor deviates from the true residual.
         gain = 1e-2 if self.A.dtype == np.float32 else 1e-8
         while at.active.size and at.used < self.max_products and at.P.shape[1]:
             if kept.due():
@@ -306,8 +317,9 @@ class BlockCG(LinearSolver):
         factor: np.ndarray | None = None,
     ) -> np.ndarray:
         """Compute the next orthonormal directions: preconditioned residuals made conjugate to the last block P."""
-        # The Gram matrix of the new block follows from known products, which saves a communication round. If little
-        # remains of the residuals, this matrix is inaccurate, which `orthonormalize` detects.
+        # The Gram matrix of the new directions follows from known inner products, which saves a communication round. If
+        # the new directions are much shorter than the residuals, their Gram matrix is inaccurate, and `orthonormalize`
+        # detects the inaccuracy.
         Z = self.preconditioner.apply(R, along, self.ridge)
         square, *others = inner(Z, Z, *(() if P is None else (Q, P)))
         size = np.maximum(np.sqrt(square.diagonal()), np.finfo(float).tiny)
@@ -348,7 +360,6 @@ def solve_shifted(
 
     Return the solutions (n x L), the number of steps, and the largest relative residual.
     """
-    # Converged columns are no longer updated.
     diagonal = A.diagonal()[:, None] + shifts
     scale = np.linalg.norm(B, axis=0)
     if (diagonal <= 0).any():

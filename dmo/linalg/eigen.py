@@ -37,7 +37,7 @@ def fix_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
-# The basis restarts when it would exceed 5 blocks or 60 columns (the larger number), plus k columns for k eigenpairs.
+# The search restarts before its basis exceeds the larger of 5 blocks and 60 columns, plus k columns for k eigenpairs.
 _BLOCKS, _COLUMNS = 5, 60
 
 
@@ -47,11 +47,12 @@ def basis_columns(block: int, k: int) -> int:
 
 
 _PATIENCE = 12
-"""A generalized problem stops after this number of block steps that do not halve the residual."""
+"""Number of successive block steps that do not halve the residual, after which a generalized eigenproblem stops."""
 _INDEPENDENT = 1e-13
-"""Basis vectors whose squared norm x'Cx is below this fraction of the largest one are excluded from a projection."""
+"""Fraction of the largest squared norm x'Cx, below which basis vectors x are excluded from a Rayleigh-Ritz
+projection."""
 SHARE = 0.25
-"""Fraction of the tolerance that errors in the images of one block may use."""
+"""Maximum error in the product of the map with one block, as a fraction of the tolerance."""
 
 
 def block_krylov(
@@ -69,25 +70,26 @@ def block_krylov(
     """
     # In the following, the images of a block are its products with the maps.
     #
-    # 1. The basis V is orthonormal in the Euclidean product, even if the problem uses x'Cy. Because C may be singular
-    #    or ill-conditioned, Gram-Schmidt in x'Cy would lose accuracy. The search whitens V'CV instead. Directions on
-    #    which C almost vanishes are excluded from the projection, but later blocks can contain them again.
+    # 1. The basis V is orthonormal in the Euclidean inner product, even if the eigenproblem uses the inner product
+    #    x'Cy. The map C may be singular or ill-conditioned, so that Gram-Schmidt orthogonalization in x'Cy would lose
+    #    accuracy. Instead, the Rayleigh-Ritz projection whitens V'CV. Directions on which C almost vanishes are
+    #    excluded from this projection, but later blocks can contain these directions again.
     # 2. Every block is orthogonalized twice against the whole basis. The three-term Lanczos recurrence needs only two
-    #    blocks, but it loses orthogonality as soon as a pair converges and then finds copies of that pair.
-    # 3. Residuals are computed from the stored images as M V y - theta V y, not from the recurrence. They cost
-    #    one n x k product per step and equal the true residuals up to rounding errors in the images.
-    # 4. A restart keeps 2 k Ritz vectors and continues with the residuals, as the Krylov method would. With only k
-    #    vectors, the search would repeatedly find clustered eigenvalues.
-    # 5. With `loosen`, images may be as inexact as the result allows. A block of residuals enters the Ritz vectors with
-    #    coefficients of the size of these residuals, divided by the gap between eigenvalues. The errors of its images
-    #    may therefore be larger in inverse proportion, and blocks are cheap near convergence. Products of two blocks
-    #    are computed from the images of the earlier block, which are more exact. The search also checks the total error
-    #    of all images with the coefficients that were used. If this error exceeds the tolerance, as for clustered
-    #    eigenvalues, the search restarts from the current Ritz vectors, with images that are exact enough for any
-    #    coefficients.
+    #    blocks, but it loses orthogonality when an eigenpair converges, and then finds copies of this eigenpair.
+    # 3. The residual of a Ritz pair (theta, V y) is computed as M V y - theta V y from stored images, not from a
+    #    recurrence. The residuals cost one n x k product per step, and are exact up to rounding errors in the images.
+    # 4. A restart keeps 2 k Ritz vectors and continues with their residuals. With only k Ritz vectors, the search would
+    #    repeatedly lose clustered eigenvalues and find them again.
+    # 5. If `loosen` is given, images may have errors. The coefficients of a block in a Ritz vector are about as large
+    #    as the residuals before this block, divided by the gap between eigenvalues. The allowed error of the images is
+    #    inversely proportional to these residuals, so that blocks are cheap near convergence. Inner products of two
+    #    blocks are computed from the images of the earlier block, which are more accurate. The search also bounds the
+    #    total error of all images with the coefficients of the current Ritz vectors. If this bound exceeds the
+    #    tolerance, as for clustered eigenvalues, the search restarts from the current Ritz vectors, with images that
+    #    are accurate enough for any coefficients.
     #
-    # The search needs memory for two float64 bases of at most max(5 s, 60) + k columns, and for a third one if `inner`
-    # is given.
+    # For a start of s columns, the search needs memory for two float64 bases of at most max(5 s, 60) + k columns, and
+    # for a third basis if `inner` is given.
     #
     # Saad 2011, chapters 6 and 7; inexact maps: Simoncini, Szyld 2003.
     V = orthonormalize(start)
@@ -106,8 +108,8 @@ def block_krylov(
             basis = basis.mapped(block, apply, inner)
             advance(1)
             values, vectors = basis.ritz()
-            # Residuals are relative to the norm of M, for which the largest |theta| is a lower bound. Keep the largest
-            # |theta| so far, because a restart may lose the other end of the spectrum.
+            # Residuals are relative to the norm of M, and the largest |theta| is a lower bound of this norm. A restart
+            # may lose the negative end of the spectrum, so keep the largest |theta| of all steps.
             scale = max(scale, np.abs(values).max(initial=0.0))
             values, kept = values[:k], vectors[:, : 2 * k]
             ritz, images = product(basis.V, vectors[:, :k]), product(basis.image, vectors[:, :k])
@@ -121,11 +123,12 @@ def block_krylov(
                 block = orthonormalize(product(basis.V, kept))
                 basis, slack = Basis.of(block), Slack(loosen, SHARE * tol, tight=True)
                 continue
-            # Count only halved residuals as progress, because small fluctuations would reset the counter forever.
+            # Small fluctuations of the residual would reset the counter forever, so only a halved residual counts as
+            # progress.
             best, since = (worst, 0) if worst < best / 2 else (best, since + 1)
             if converged or len(history) >= max_steps or (inner is not None and since >= _PATIENCE):
                 break
-            # Use only the images of the last block, because the basis already contains those of earlier blocks.
+            # The basis already contains the images of earlier blocks, so continue with the images of the last block.
             following = basis.image[:, -block.shape[1] :]
             if basis.V.shape[1] + block.shape[1] > limit:
                 basis, following = basis.restarted(kept), rest
@@ -141,14 +144,17 @@ def block_krylov(
 
 
 class Slack:
-    """Error bounds of block images. Before each block, the allowed error of its images is passed to `loosen`."""
+    """Error bounds for products of a map with blocks. Before each product, its allowed error is passed to `loosen`."""
 
     def __init__(self, loosen: Callable[[float], None] | None, allowed: float, tight: bool = False):
         self._loosen, self._allowed, self._tight = loosen, allowed, tight
         self._errors = np.zeros(0)
 
     def before(self, width: int, residual: float) -> None:
-        """Choose the allowed error of a block of `width` columns, given the residual of the Ritz vectors."""
+        """Choose the allowed error for the next product, whose block has `width` columns.
+
+        `residual` is the largest residual of the Ritz vectors.
+        """
         error = 0.0
         if self._loosen is not None:
             error = self._allowed if self._tight else self._allowed / max(residual, self._allowed)
@@ -156,11 +162,11 @@ class Slack:
         self._errors = np.append(self._errors, np.full(width, error))
 
     def errors_of(self, vectors: np.ndarray) -> np.ndarray:
-        """Bound the errors of the images of combinations of basis columns, assuming independent errors."""
+        """Bound the errors in products of the map with combinations of basis columns, assuming independent errors."""
         return np.linalg.norm(self._errors[:, None] * vectors, axis=0)
 
     def restarted(self, vectors: np.ndarray) -> None:
-        """Replace the basis columns by combinations of these columns."""
+        """Replace the basis columns with linear combinations of these columns."""
         self._errors = self.errors_of(vectors)
 
 
@@ -187,12 +193,14 @@ class Basis:
         within = block if inner is None else inner(block)
         CV = self.V if inner is None else hstack([self.CV, within])
         image = hstack([self.image, apply(within)])
-        # Compute products with earlier blocks from the images of the earlier blocks, which may be more exact.
+        # The images of earlier blocks may be more accurate, so compute inner products with earlier blocks from these
+        # images.
         rows = gram(within, image)
         if not np.isfinite(rows).all():
             raise UserError("eigenpairs: the map returned values that are not finite; check its input for NaN and inf")
         before = len(self.projected)
-        # Rounding makes this block slightly unsymmetric. Symmetrize it, because LAPACK reads only one triangle.
+        # Rounding makes the last diagonal block of the projection slightly asymmetric. LAPACK reads only one triangle,
+        # so symmetrize the block.
         rows[:, before:] = (rows[:, before:] + rows[:, before:].T) / 2
         return Basis(self.V, CV, image, np.block([[self.projected, rows[:, :before].T], [rows]]))
 
@@ -209,8 +217,8 @@ class Basis:
 
     def restarted(self, vectors: np.ndarray) -> Basis:
         """Reduce the basis to orthonormalized combinations of its columns."""
-        # The combinations are orthonormal only in x'Cy. The stored images are combined in the same way, so that no map
-        # is applied again.
+        # Ritz vectors are orthonormal only in the inner product x'Cy, so orthonormalize their coefficients. The stored
+        # images are combined with the same coefficients, so that no map is applied again.
         change, _ = np.linalg.qr(vectors)
         projected = change.T @ self.projected @ change
         V, CV, image = (product(block, change) for block in (self.V, self.CV, self.image))
@@ -218,7 +226,7 @@ class Basis:
 
 
 CUTOFF = 1e-12
-"""Directions below this fraction of the largest eigenvalue of B are excluded from a problem.
+"""Fraction of the largest eigenvalue of B, below which directions are excluded from an eigenproblem.
 
 Eigenvalues of a d x d matrix are accurate to about d times 1e-16 of the largest. For d in the thousands, values below
 1e-12 are rounding errors. Whitening would multiply these directions by the inverse square roots of their eigenvalues,
@@ -231,12 +239,13 @@ class TracePairs:
     """Solutions of a trace optimization problem."""
 
     values: np.ndarray  # Eigenvalues (k) in descending order.
-    vectors: np.ndarray  # Eigenvectors (d x k), orthonormal in the product x'By.
+    vectors: np.ndarray  # Eigenvectors (d x k), orthonormal in the inner product x'By.
 
 
 def solve_trace(A: np.ndarray, B: np.ndarray | None, k: int) -> TracePairs:
     """Compute the k algebraically largest solutions of A w = lambda B w with W'BW = I for d x d matrices."""
-    # If B is singular, restrict w to the span of the eigenvectors of B above 1e-12 times its largest eigenvalue.
+    # If B is singular, restrict w to the span of the eigenvectors whose eigenvalues exceed 1e-12 times the largest
+    # eigenvalue of B.
     #
     # [MOPE 30, 31]; Golub, Van Loan, section 8.7.
     A = (A + A.T) / 2
@@ -276,9 +285,10 @@ def _too_few(rank: int, k: int) -> UserError:
 
 def _whitening(B: np.ndarray, cutoff: float) -> np.ndarray:
     """Compute a matrix T (d x r) with T'BT = I for the range of B."""
-    # Use eigenvectors, because Cholesky stops at the first pivot that rounding makes negative.
+    # Rounding errors can make a pivot of a Cholesky factorization negative, so use eigenvectors.
     values, vectors = scipy.linalg.eigh((B + B.T) / 2, check_finite=False)
-    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)  # `tiny` excludes all directions of a zero matrix B.
+    # For a zero matrix B, `tiny` excludes all directions.
+    keep = values > cutoff * max(values[-1], np.finfo(float).tiny)
     return vectors[:, keep] / np.sqrt(values[keep])
 
 
@@ -289,7 +299,7 @@ def _whitened(A: np.ndarray, whiten: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 
 def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    # Select the algebraically largest pairs by index, because the pairs of largest magnitude may be negative.
+    # The eigenvalues of largest magnitude may be negative, so select the algebraically largest eigenpairs by index.
     if k > _MANY * len(A):
         values, vectors = np.linalg.eigh(A)
     else:
@@ -298,7 +308,7 @@ def _largest(A: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _MANY = 0.25
-"""If more than this fraction of all pairs is requested, divide and conquer is faster than a partial eigensolver."""
+"""Fraction of all eigenpairs above which divide and conquer is faster than a partial eigensolver."""
 
 
 def power_of(A: np.ndarray, exponent: float) -> np.ndarray:

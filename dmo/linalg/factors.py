@@ -18,20 +18,21 @@ from dmo.linalg.tall import BlockRows, Factor, gram
 # Number of rows per block, and number of leading rows that are checked first for constant columns.
 _STRIP, _FIRST = 512, 64
 _CANCELS = 1e4
-"""If the squared mean of a sparse column exceeds its variance by this factor, centering X'X loses too many digits."""
+"""Ratio of squared mean to variance of a sparse column, above which centering X'X loses too many digits."""
 
 
 @dataclass(frozen=True, eq=False)
 class CenteredRows(Factor):
     """Rows of a linear kernel as a `Factor`, optionally centered by their column means and weighted."""
 
-    # For dense rows, `X` holds the centered and weighted rows. Sparse rows are only weighted and keep their zeros, so
-    # every product subtracts the contribution of the mean. The rounding error is then proportional to the mean.
+    # Dense rows are stored after centering and weighting. Sparse rows are only weighted, because centering would make
+    # them dense. Every product with sparse rows then subtracts the contribution of the mean, with a rounding error that
+    # is proportional to the mean.
 
     X: Any  # Rows of shape (n, d).
     mean: np.ndarray | None  # Column means (d), or None if the rows are not centered.
     roots: np.ndarray | None = None  # Square roots of the row weights (n), or None for unit weights.
-    border: np.ndarray | None = None  # Means (d) that each product must still subtract, or None.
+    border: np.ndarray | None = None  # Means (d) whose contribution is subtracted from each product, or None.
 
     @classmethod
     def of(cls, X: Any, center: bool, weights: np.ndarray | None = None) -> CenteredRows:
@@ -71,7 +72,8 @@ class CenteredRows(Factor):
             return square
         total = float(self.ones @ self.ones)
         n, shared = self.X.shape[0], total * self.border**2
-        # Correct X'X for the mean to keep the rows sparse, unless the subtraction would cancel most digits.
+        # Subtract the contribution of the mean from X'X, so that sparse rows stay sparse, unless the subtraction would
+        # cancel most digits.
         if (shared <= _CANCELS * (square.diagonal() - shared)).all() or not shared.any():
             square -= total * np.outer(self.border, self.border)
             return square
@@ -96,12 +98,12 @@ class CenteredRows(Factor):
         centered, border = shifted(self.X, mean)
         if border is not None:
             return CenteredRows(self.X, mean, border=border)
-        # The mean of n large numbers has a rounding error, which the mean of the small differences corrects.
+        # For large entries, the computed mean has a rounding error, so subtract the mean of the centered entries too.
         rest = centered.mean(axis=0) if share is None else share @ centered
         centered -= rest
-        # Set columns that are constant up to rounding errors to zero, because a small ridge would amplify their noise.
+        # A small ridge would amplify the rounding errors of constant columns, so set these columns to zero.
         noise = 4 * np.finfo(float).eps * np.abs(mean)
-        # Most columns already vary in the first rows, so check all rows only for the other columns.
+        # Most columns vary within the first rows, so check all rows only for the remaining columns.
         constant = np.flatnonzero((np.abs(centered[:_FIRST]) <= noise).all(axis=0))
         centered[:, constant[np.abs(centered[:, constant]).max(axis=0, initial=0.0) <= noise[constant]]] = 0.0
         return CenteredRows(centered, mean + rest)
@@ -129,7 +131,7 @@ class CenteredRows(Factor):
 class RowGram(Operator):
     """Linear kernel F F' of rows F in memory. Sparse rows stay sparse until `dense` forms the n x n matrix.
 
-    Centering applies to the rows, because for rows far from the origin, F F' has lost their differences.
+    Centering subtracts the mean from the rows. For rows far from the origin, centering F F' would lose most digits.
     """
 
     def __init__(self, factor: CenteredRows):
@@ -158,7 +160,7 @@ class RowGram(Operator):
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
         out = np.empty((self.n, self.n), dtype)
         plain = self.factor.border is None
-        # Multiply in blocks, because a sparse product of all rows would store every entry twice.
+        # A sparse product of all rows would store every entry twice, so multiply in blocks of rows.
         for where in row_blocks(self.n, _STRIP):
             X = self.factor.X
             out[where] = dense(X[where] @ X.T) if plain else self.factor.dot(self.factor.rows(where).T).T
@@ -341,7 +343,7 @@ class StackedFactor(Factor):
 
 
 def _cross(left: Factor, right: Factor) -> np.ndarray:
-    """Compute F'G of two factors, which is faster if both are block-sparse."""
+    """Compute F'G for two factors F and G. The computation is faster if both factors are block-sparse."""
     if isinstance(left, BlockFactor) and isinstance(right, BlockFactor):
         square = left.W.gram(right.W)
         if left.means is not None and right.means is not None:

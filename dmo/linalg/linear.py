@@ -29,26 +29,28 @@ class InaccurateSolve(ConvergenceWarning):
 
 
 TOLERATED = 1e-6
-"""Relative residual above which a direct solve warns. The relative error of the smoothed values is at most as large."""
+"""Relative residual above which a direct solve issues a warning. The relative error of smoothed values is at most as
+large."""
 
 
 PROBES = 3
-"""Number of columns whose residual is computed if the caller requests none. A wrong factor affects all columns."""
+"""Number of columns whose residual is checked if the caller requests no residuals. An inaccurate factorization affects
+all columns, so that a few columns suffice."""
 
 
 def relative_error(R: np.ndarray, B: np.ndarray) -> float:
-    """Compute the largest norm of a column of R relative to the column of B, over the nonzero columns of B."""
-    # Do not use the norm-wise backward error |r| / (|A + c I| |x| + |b|). Backward stable factorizations keep this
-    # error small for any ridge, but |x| can reach |b| / c, so that r may be as large as b. Callers use values A x,
-    # whose error A (A + c I)^-1 r is at most |r|. The relative residual therefore bounds the error in units of the
-    # labels.
+    """Compute the largest ratio |r_j| / |b_j| for the columns of R and the nonzero columns of B."""
+    # The norm-wise backward error |r| / (|A + c I| |x| + |b|) is not suitable: backward stable factorizations keep it
+    # small for any ridge, but |x| can reach |b| / c, so that |r| may be as large as |b|. Callers use the values A x,
+    # whose error A (A + c I)^-1 r is at most |r|. Therefore, the ratio |r| / |b| bounds the error of these values
+    # relative to the labels.
     scale = lengths(B)
     return float((np.linalg.norm(R, axis=0)[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
 
 def warn_of_error(what: str, ridge: float, error: float) -> None:
     """Issue an InaccurateSolve warning if the relative error exceeds 1e-6."""
-    if not error <= TOLERATED:  # NaN also causes a warning.
+    if not error <= TOLERATED:  # The negated comparison is true for NaN.
         warnings.warn(
             f"{what} with ridge {ridge:g} has a relative residual of {error:.1e}, above {TOLERATED:g}: the ridge is "
             f"too small for the scale of the data; raise it or use float64 kernels",
@@ -63,7 +65,7 @@ LEAST = 1e-10
 
 def warn_of_leverage(left: np.ndarray) -> None:
     """Issue an InaccurateSolve warning if rows are fitted so closely that 1 - leverage (`left`) almost vanishes."""
-    few = int(np.count_nonzero(~(left >= LEAST)))  # NaN also causes a warning.
+    few = int(np.count_nonzero(~(left >= LEAST)))  # The negated comparison is true for NaN.
     if few:
         warnings.warn(
             f"{few} of {len(left)} samples are fitted almost exactly (1 - leverage is as small as "
@@ -109,7 +111,8 @@ class LinearSolver:
         if isinstance(B, WorkerRows):
             if self.method == "cg":
                 return self._solve(B, x0, check, self.tol if tol is None else tol)
-            found = self.solve(np.asarray(B), None, check, tol)  # The factor is in client memory, so fetch the rows.
+            # The factorization is in client memory, so fetch the right-hand sides from the workers.
+            found = self.solve(np.asarray(B), None, check, tol)
             sent: Any = B.home.send(found.value)
             return replace(found, value=sent)
         block = _block("the right-hand side", B, self.A.n)
@@ -137,18 +140,20 @@ class LinearSolver:
 
 
 _STRIP = 4096
-_WHOLE = 12288  # Up to this size, the factorization of LAPACK uses several threads and is the fastest.
-_BLOCK = 2048  # Number of columns per block of a larger matrix.
+# Maximum number of rows of a matrix that LAPACK factorizes with several threads, which is the fastest method.
+_WHOLE = 12288
+_BLOCK = 2048  # Number of columns per block in the factorization of a larger matrix.
 _ROUNDING = 16 * np.finfo(float).eps
-"""In a matrix with unit diagonal, pivots up to this size are rounding errors, whose sign depends on BLAS."""
+"""Size up to which a pivot of a matrix with unit diagonal is a rounding error, whose sign depends on the BLAS
+library."""
 log = logging.getLogger("dmo")
 
 
 def cholesky_in_place(A: np.ndarray) -> int:
     """Overwrite the lower triangle of a matrix with its Cholesky factor. The upper triangle does not change."""
-    # With several threads, the factorization of OpenBLAS 0.3.30 crashes the process from about n = 16 000, so factorize
-    # large matrices in blocks of columns. Smaller matrices use LAPACK, because copying the blocks took a third of the
-    # time at n = 4500.
+    # The multithreaded Cholesky factorization of OpenBLAS 0.3.30 crashes the process from about n = 16 000, so
+    # factorize large matrices in blocks of columns. For smaller matrices, call LAPACK directly, because copying blocks
+    # of columns took a third of the time at n = 4500.
     n = len(A)
     potrf = scipy.linalg.get_lapack_funcs("potrf", (A,))
     if A.flags.f_contiguous and (n <= _WHOLE or is_single_blas()):
@@ -168,46 +173,51 @@ def cholesky_in_place(A: np.ndarray) -> int:
 
 
 class FactorSystem:
-    """Solver for A = F F' by the coefficients W = (F'F + c I)^-1 F'B of a function of the rows of F (n x r)."""
+    """Solver of (A + c I) X = B for A = F F' with a factor F (n x r), by the coefficients W = (F'F + c I)^-1 F'B."""
 
-    # W is computed first to avoid cancellation. The smoothed values F W = A (A + c I)^-1 B are accurate to rounding
-    # errors, and the solution (B - F W) / c is accurate relative to its norm. F' times this solution equals W in exact
-    # arithmetic, but has an error of |F|^2 / c rounding errors. Call `loadings` for W and `smooth` for F W.
+    # The coefficients W are computed first to avoid cancellation. The smoothed values F W = A (A + c I)^-1 B are then
+    # accurate to rounding errors, and the error of the solution (B - F W) / c is small relative to its norm. In exact
+    # arithmetic, F' times the solution equals W, but the product amplifies rounding errors by |F|^2 / c. Therefore,
+    # call `loadings` to compute W and `smooth` to compute F W.
     #
-    # 1. The smaller side is factorized: F'F + c I, or F F' + c I if r >= n, with W = F'(F F' + c I)^-1 B.
-    # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same accuracy.
-    # 3. W is refined with the residual F'(B - F W) - c W, which is computed from F because F'F has a squared condition
-    #    number. The error of the fitted values F W is measured as |(F'F + c I)^-1/2 residual| / |B|. Sums of the
-    #    columns with random signs are checked first. W is not refined if these sums are accurate to rounding errors.
-    # 4. If the error remains above 1e-9, W is computed from a singular value decomposition of F. This needs n x
-    #    min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of F. A smaller ridge
-    #    raises an error if some directions of F are rounding errors.
+    # 1. The smaller of two matrices is factorized: F'F + c I if r < n (primal), otherwise F F' + c I (dual). In the
+    #    dual case, W = F'(F F' + c I)^-1 B.
+    # 2. The matrix is first scaled to a unit diagonal, so that columns of all magnitudes have the same relative
+    #    accuracy.
+    # 3. The coefficients W are refined with the residual F'(B - F W) - c W. The residual is computed from F, because
+    #    F'F has the squared condition number of F. The error of the fitted values F W is measured as |(F'F + c I)^-1/2
+    #    residual| / |B|. First, sums of columns with random signs are checked, and W is not refined if these sums are
+    #    accurate to rounding errors.
+    # 4. If the error remains above 1e-9, W is computed from a singular value decomposition of F. The decomposition
+    #    needs memory for n x min(n, r) additional numbers, and is accurate for every ridge above the rounding errors of
+    #    F. For a smaller ridge, an error is raised if some singular values of F are rounding errors.
     #
-    # If F is sparse by clusters, with k_s columns per cluster, F'F costs n k_s^2 and the products cost n k_s.
+    # If F is block-sparse with k_s columns per cluster, computing F'F takes n k_s^2 multiplications, and a product with
+    # one column takes n k_s multiplications.
 
-    # Refinement stops if the relative error of the fitted values is below the first value, and does not start if it is
-    # below the second value.
+    # Relative error of fitted values at which refinement stops, and relative error at which refinement is not even
+    # started.
     _FIT, _RIGHT = 1e-9, 1e-12
     _REFINEMENTS = 3
 
     def __init__(self, F: Factor, ridge: float):
         self.ridge = ridge
         self._centered = isinstance(F, CenteredRows) and F.mean is not None
-        # Use the dual side if F has at least as many columns as rows, or one less if centered. F then fits every row,
-        # and only the dual side yields accurate residuals.
+        # If F has at least as many columns as rows (or one less if F is centered), F can fit every row exactly. Only
+        # the dual system then yields accurate residuals.
         self._F, self._primal = F, F.shape[1] < F.shape[0] - int(self._centered)
         self._svd: _Svd | None = None
         self._lift = 0.0
         self._null = np.zeros(0)
         small = F.gram() if self._primal else _outer(F)
         self.intercept = np.zeros(F.shape[0])
-        """Leverage of each row that is due to the intercept, which centering implies."""
+        """Leverage of each row that is due to the intercept of a centered regression, otherwise 0."""
         if self._centered:
             assert isinstance(F, CenteredRows)
             self.intercept = F.ones**2 / (F.ones @ F.ones)
         if not self._primal and self._centered:
-            # The eigenvalue of the mean direction is only c. Raise this eigenvalue, which leaves W unchanged because
-            # F'1 = 0.
+            # In the dual matrix of centered rows, the eigenvalue of the vector of ones is only c. Raising this
+            # eigenvalue improves the condition number, and does not change the coefficients W because F'1 = 0.
             assert isinstance(F, CenteredRows)
             self._null = F.ones / np.linalg.norm(F.ones)
             self._lift = float(np.trace(small)) / len(small)
@@ -220,7 +230,7 @@ class FactorSystem:
 
     def _decompose(self) -> None:
         log.info("solve: ridge %g is small for the scale of the factor; using its SVD", self.ridge)
-        # Centering removes one direction from n rows.
+        # After centering, n rows span at most n - 1 dimensions, so one singular value may be a rounding error.
         empty = int(self._centered and self._F.shape[0] <= self._F.shape[1])
         self._svd, self._small = _Svd.of(self._F, self.ridge, empty), None
 
@@ -240,11 +250,12 @@ class FactorSystem:
         return W
 
     def _refined(self, small: Equilibrated, B: Any) -> tuple[np.ndarray, float]:
-        """Return W by the primal side, and the relative error of F W before its last correction."""
+        """Solve the primal system for W, and return W and the relative error of F W before the last correction."""
         F = self._beside(B)
         W = small.solve(F.t_dot(B))
         if isinstance(B, np.ndarray) and B.shape[1] > PROBES:
-            # Check random sums of normalized columns first, because their error indicates the error of all columns.
+            # First check sums of normalized columns with random signs, whose error is similar to the error of all
+            # columns.
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (B.shape[1], PROBES))
             length = np.linalg.norm(B, axis=0)
             signs *= np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
@@ -265,7 +276,10 @@ class FactorSystem:
         return CenteredRows(beside(B, self._F.X), self._F.mean) if isinstance(B, WorkerRows) else self._F  # type: ignore[attr-defined]
 
     def _dual(self, small: Equilibrated, B: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return alpha = (F F' + c I)^-1 B and its relative residual before the last correction."""
+        """Solve the dual system (F F' + c I) alpha = B.
+
+        Return alpha and its relative residual before the last correction.
+        """
         alpha = small.solve(B)
         for _ in range(self._REFINEMENTS):
             residual = B - self._F.dot(self._F.t_dot(alpha)) - self.ridge * alpha
@@ -318,14 +332,14 @@ class FactorSystem:
             return 1 - h - (self.intercept if where is None else self.intercept[where])
         half = self._small.half(np.eye(self._F.shape[0]))
         inverse = np.einsum("ij,ij->j", half, half)
-        if self._lift:  # The intercept accounts for the mean direction.
+        if self._lift:  # The mean direction belongs to the intercept, so exclude its contribution.
             return self.ridge * (inverse - self._null**2 / (self._lift + self.ridge))
         return self.ridge * inverse - self.intercept
 
 
 @dataclass(frozen=True)
 class _Svd:
-    """Singular value decomposition U diag(s) V' of F without rounding errors, and weights s^2 / (s^2 + c)."""
+    """Singular value decomposition U diag(s) V' of F above rounding errors, with weights s^2 / (s^2 + c)."""
 
     U: np.ndarray
     s: np.ndarray
@@ -334,7 +348,7 @@ class _Svd:
 
     @classmethod
     def of(cls, F: Factor, ridge: float, empty: int) -> _Svd:
-        """Compute the decomposition of F, in which `empty` directions may be rounding errors for any ridge."""
+        """Compute the decomposition of F. For any ridge, `empty` singular values may be rounding errors."""
         U, s, Vt = scipy.linalg.svd(F.rows(slice(0, F.shape[0])), full_matrices=False, check_finite=False)
         noise = max(F.shape) * np.finfo(float).eps * s.max(initial=0.0)
         keep = s > noise
@@ -354,7 +368,7 @@ class _Svd:
         return self.U @ (self.weights[:, None] * (self.U.T @ B))
 
     def residuals(self, B: np.ndarray, ridge: float, centered: bool) -> np.ndarray:
-        """Multiply B by c / (s^2 + c) within the directions of F, and keep the part outside these directions."""
+        """Multiply the part of B in the span of F by c / (s^2 + c), and keep the part outside this span."""
         inside = self.U.T @ B
         found = self.U @ (self._kept(ridge)[:, None] * inside)
         return found if self._whole(centered) else found + (B - self.U @ inside)
@@ -386,7 +400,8 @@ def _outer(F: Factor) -> np.ndarray:
 class Equilibrated:
     """Cholesky factor of a small positive definite matrix A (d x d) after scaling to a unit diagonal."""
 
-    # With a unit diagonal, the error of the factorization is relative to each row, so users need not scale features.
+    # After scaling to a unit diagonal, the error of the factorization is small relative to each row. Therefore, users
+    # need not scale the features.
 
     def __init__(self, A: np.ndarray):
         diagonal = A.diagonal()
@@ -396,7 +411,8 @@ class Equilibrated:
         A *= self._scale[:, None]
         A *= self._scale
         self._norm = float(np.abs(A).sum(axis=0).max())
-        self._factor = A.T  # Use the column order of LAPACK, because the matrix is symmetric.
+        # For a symmetric matrix, the transpose is the same matrix in the column-major order of LAPACK.
+        self._factor = A.T
         info = cholesky_in_place(self._factor)
         rounding = self._factor.diagonal() ** 2 <= _ROUNDING
         if info == 0 and rounding.any():

@@ -33,7 +33,7 @@ class Operator:
 
     n: int
     dtype: np.dtype
-    __array_ufunc__ = None  # np.float64(2) * A then calls this class instead of NumPy.
+    __array_ufunc__ = None  # Products such as np.float64(2) * A then use `__rmul__` of this class.
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -240,7 +240,7 @@ class Dense(Operator):
         return out
 
     def _half_product(self, B: np.ndarray, dtype: np.dtype, diagonal: np.ndarray) -> np.ndarray:
-        """Multiply from the part below the diagonal, so that every entry is read once for both triangles."""
+        """Multiply by the matrix of which only the entries below the diagonal are valid. Each entry is read once."""
         out = np.zeros(B.shape, dtype)
         for where in _strips(self.n):
             left = self.matrix[where, : where.start].astype(dtype, copy=False)
@@ -394,8 +394,8 @@ class Centered(Operator):
             out = self.inner._apply(self._left(B), dtype)
             out -= self._mean(out).astype(dtype)
             return out
-        # On workers, every sum costs a communication round. The product needs 1'B, and the mean of its result follows
-        # from (A w)'B, so compute both in one round.
+        # On workers, every sum over the rows costs a communication round. The product needs the sums 1'B, and the mean
+        # of the result follows from (A w)'B, so compute both in one round.
         own = beside(B, self._columns)
         sums, along = inner(B, own)[0][:, :2].T
         shift = sums / self.n if self.weights is None else own[:, 2:] @ sums[None]
@@ -415,7 +415,7 @@ class Centered(Operator):
         return mapped(_less, self.inner.columns(index), self.means[:, None], shift)
 
     def upper(self) -> Iterator[tuple[slice, np.ndarray]]:
-        # Subtract from the original float64 entries, because their mean is several times larger than the result.
+        # The mean is several times larger than the centered entries, so subtract it from the entries in float64.
         middle = float(self._mean(self.means))
         for where, strip in self.inner.upper():
             strip -= self.means[where.start :]

@@ -14,8 +14,11 @@ from dmo.kernels.loops import compiled
 from dmo.linalg.rows import WorkerRows, hstack, mapped, picked, settle
 
 Columns = Callable[[np.ndarray], np.ndarray]
-_PROPOSALS = 100  # Number of proposals per round, for which products are efficient and most proposals are accepted.
-_FLOOR = 1e-6  # Residuals below this fraction of the largest diagonal entry are rounding errors of float32 columns.
+# Maximum number of pivots that a round proposes. For 100 pivots, products are efficient and most proposals are
+# accepted.
+_PROPOSALS = 100
+# Fraction of the largest diagonal entry, below which residuals are rounding errors of float32 columns.
+_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def rpcholesky(
     ((20, 3), True)
     """
     rng = np.random.default_rng(random_state)
-    # Use float64, because repeated subtraction would soon make float32 values negative.
+    # In float32, rounding errors of repeated subtractions would soon make residuals negative, so use float64.
     residual = np.array(diagonal, dtype=np.float64)
     n, floor = len(residual), _FLOOR * float(np.max(diagonal, initial=0.0))
     rank = min(rank, n)
@@ -106,24 +109,24 @@ def rpcholesky(
     factor: Any = None
     found = 0
     while found < rank and residual.max() > floor:
-        # Never propose residuals below the floor, because they are rounding errors and a pivot divides by their root.
+        # A residual below `floor` is a rounding error, and a pivot divides by its square root, so never propose such a
+        # pivot.
         weights = np.where(residual > floor, residual, 0.0)
         size = min(_PROPOSALS, rank - found, int((weights > 0).sum()))
         proposed = rng.choice(n, size=size, p=weights / weights.sum(), replace=False)
-        # If there is a function `submatrix`, compute columns only for accepted pivots.
         whole = columns(proposed) if submatrix is None else None
         if factor is None:
             factor = _RowsSoFar() if isinstance(whole, WorkerRows) else _SoFar(rank, n)
         local, among = factor.among(proposed, whole)
         local = local if submatrix is None else submatrix(proposed)
-        # Use float64 for the small block that decides which proposals are accepted, because this costs little.
+        # The small block that decides which proposals are accepted costs little, so use float64.
         wide = among.astype(np.float64)
         kept = _accept(local.astype(np.float64) - wide.T @ wide, residual[proposed], floor, rng)
         accepted = proposed[kept]
         residual -= factor.extend(
             whole[:, kept] if whole is not None else columns(accepted), accepted, among[:, kept], floor
         )
-        # Set these entries to exact zeros, so that rounding errors cannot propose a pivot twice.
+        # Set the residual of accepted pivots to exactly zero, so that rounding errors cannot propose a pivot twice.
         residual[accepted] = 0.0
         np.maximum(residual, 0.0, out=residual)
         pivots[found : found + len(kept)] = accepted
@@ -152,10 +155,10 @@ class _SoFar:
             self._all = np.zeros(self._shape, np.float32 if chosen.dtype == np.float32 else np.float64)
         new = chosen.T - among.T @ self._all[: self._found]
         self._found, start = self._found + len(accepted), self._found
-        # Multiply by the inverse of the triangle, because a triangular solve would copy the rows to column order.
+        # A triangular solve would copy the rows to column-major order, so multiply by the inverse of the triangle.
         inverse = _inverse_root(new[:, accepted], floor).astype(self._all.dtype)
         added = np.matmul(inverse, new.astype(self._all.dtype, copy=False), out=self._all[start : self._found])
-        # The sums have at most 100 squares, so the precision of the columns suffices.
+        # Each sum has at most 100 squares, so the precision of the columns suffices.
         return np.asarray(np.einsum("ij,ij->j", added, added))
 
 
@@ -200,7 +203,7 @@ def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
     square = pivot_block.astype(np.float64)
     square = (square + square.T) / 2
     mean = float(np.trace(square)) / len(square)
-    # Try the smallest jitter first, because it distorts the factor least.
+    # The smallest jitter distorts the factor least, so try it first.
     for jitter in (1e-9 * mean, 1e-7 * mean, 1e-5 * mean, 1e-3 * mean, floor):
         square.flat[:: len(square) + 1] += jitter
         with suppress(np.linalg.LinAlgError):
@@ -211,9 +214,9 @@ def _inverse_root(pivot_block: np.ndarray, floor: float) -> np.ndarray:
 
 def _accept(local: np.ndarray, proposal: np.ndarray, floor: float, rng: np.random.Generator) -> np.ndarray:
     """Return the positions of the proposals that sequential sampling keeps."""
-    # The probability to keep a proposal is the ratio of its current residual to its residual when it was proposed.
+    # A proposal is kept with a probability equal to its current residual divided by its residual when it was proposed.
     kept = np.flatnonzero(_sequentially(local, rng.random(len(proposal)) * proposal, floor))
-    # Keep at least one pivot per round, so that the loop ends.
+    # Every round keeps at least one pivot, so that the loop ends.
     return kept if len(kept) else np.array([np.argmax(proposal)])
 
 
@@ -229,7 +232,7 @@ def _sequentially(local, least, floor):  # type: ignore[no-untyped-def]
         pivot = local[i, i]
         if pivot > floor and least[i] < pivot:
             kept[i] = True
-            for j in range(i + 1, n):  # Only the upper triangle is updated.
+            for j in range(i + 1, n):  # The lower triangle is never read.
                 share, target, column = local[i, j] / pivot, local[j, j:], local[i, j:]
                 for k in range(n - j):
                     target[k] -= share * column[k]

@@ -18,15 +18,15 @@ from dmo.cluster.workers import gathered, retried, send, submit, submit_each
 from dmo.stores.checkpoints import keeps_states
 
 T = TypeVar("T")
-FAN_IN = 4  # Number of arrays that one task adds up.
-_SMALL = 1 << 21  # Arrays are sent with their tasks if all copies together have at most this number of bytes.
+FAN_IN = 4  # Maximum number of arrays that one task adds.
+_SMALL = 1 << 21  # Maximum total size in bytes of all copies of an array that is sent with its tasks.
 
 
 class Home:
     """Workers that hold row blocks, and the row range of each part."""
 
-    # If a worker is lost, its data and all results computed from these data are lost too. `retried` then restarts from
-    # the data of the client process.
+    # If a worker is lost, its data and all results computed from these data are lost too. The method `retried` then
+    # restarts from the data of the client process.
 
     def __init__(self, client: Any, parts: list[slice], places: list[str], lost: Callable[[], None]):
         self.client, self.parts, self.places, self.lost = client, parts, places, lost
@@ -42,7 +42,10 @@ class Home:
         return WorkerRows(self, self.scattered(array), array.shape[1], array.dtype)
 
     def keep(self, what: Any) -> Any:
-        """Send an array to the workers, or call a function that creates rows there, but only once per object."""
+        """Send an array to the workers, or call a function that creates rows there.
+
+        The result is cached for each object.
+        """
         if id(what) not in self._kept:
             self._kept[id(what)] = what, what() if callable(what) else self.send(np.asarray(what))
         return self._kept[id(what)][1]
@@ -82,7 +85,8 @@ class Home:
             calls, places = [[node] for node, _ in waiting], [place for _, place in waiting]
             found = self.called(_itself, calls, calls[0][0].function.__name__, places)
             for [node], future in zip(calls, found, strict=True):
-                node.future, node.arguments = future, ()  # Drop the arguments, because they keep all inputs in memory.
+                # The arguments of a submitted call would keep all inputs of the call in memory, so drop them.
+                node.future, node.arguments = future, ()
 
     def total(self, function: Callable[..., list[np.ndarray]], *rows: WorkerRows) -> list[np.ndarray]:
         """Apply `function` to the rows of each part and add up the results."""
@@ -100,7 +104,7 @@ class Waiting:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    future: Any = None  # Future of the result, after it is requested.
+    future: Any = None  # Future of the result, or None before the result is requested.
     shared: bool = False  # Whether several expressions of a task use the result.
 
 
@@ -110,7 +114,7 @@ class _Given:
 
 
 def _packed(node: Any, given: list[Any], seen: dict[int, Any]) -> Any:
-    """Replace the futures of an expression by indices into `given`, because Dask finds futures only in arguments."""
+    """Replace the futures of an expression with indices into `given`, because Dask finds futures only in arguments."""
     node = getattr(node, "future", None) or node
     if not isinstance(node, Waiting):
         if not hasattr(node, "key"):
@@ -152,7 +156,7 @@ def _evaluate(node: Any, given: tuple[Any, ...], known: dict[int, Any]) -> Any:
 class WorkerRows:
     """Tall block on workers. Arithmetic with other blocks, constants and one number per column is lazy."""
 
-    __array_ufunc__ = None  # NumPy then leaves operations with its arrays to this class.
+    __array_ufunc__ = None  # With None, operations with NumPy arrays use the methods of this class.
     ndim = 2
 
     def __init__(self, home: Home, nodes: list[Any], columns: int, dtype: Any):
@@ -315,7 +319,8 @@ def hstack(blocks: Sequence[Any]) -> Any:
     if not others:
         return first
     joined = first.mapped(_beside, *others, columns=sum(block.shape[1] for block in (first, *others)))
-    joined.futures()  # Join the blocks now, because otherwise every use joins them again.
+    # Join the blocks now: a lazy expression would join the blocks again at every use.
+    joined.futures()
     return joined
 
 
@@ -339,13 +344,14 @@ def located(home: Callable[[], Home | None], search: Callable[[Callable[[np.ndar
 
     The search receives a function that sends tall blocks to its location.
     """
-    # A search with checkpoints runs in the client, because checkpoints store arrays of the client.
+    # Checkpoints store only arrays of the client process, so a search with checkpoints runs in the client process.
     first = None if keeps_states() else home()
     if first is None:
         return search(np.asarray)
 
     def work() -> T:
-        here = home()  # Look up the workers again, because the rows move when a worker is lost.
+        # If a worker is lost, its rows move to other workers, so look up the workers again.
+        here = home()
         return search(np.asarray if here is None else here.send)
 
     return first.retried(work)
@@ -356,7 +362,7 @@ def pivoted_qr(B: Any) -> tuple[Any, np.ndarray]:
     if not isinstance(B, WorkerRows):
         Q, R, _ = scipy.linalg.qr(B, mode="economic", pivoting=True, overwrite_a=True, check_finite=False)
         return Q, np.diag(R)
-    # Factorize each part, then the stacked triangles: Demmel, Grigori, Hoemmen, Langou 2012.
+    # Factorize each row part, and then the stacked triangular factors: Demmel, Grigori, Hoemmen, Langou 2012.
     home = B.home
     pairs = submit_each(home.client, np.linalg.qr, [[part] for part in B.futures()], places=home.places)
     triangles = gathered(home.client, submit_each(home.client, operator.getitem, [(pair, 1) for pair in pairs]))
@@ -375,7 +381,7 @@ def _columns_of(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _with_columns(rows: np.ndarray, which: np.ndarray, value: np.ndarray) -> np.ndarray:
-    rows = rows.copy()  # Copy the rows, because the worker owns the inputs of a task.
+    rows = rows.copy()  # A task must not modify its inputs.
     rows[:, which] = value
     return rows
 
@@ -414,7 +420,7 @@ def _together(*blocks: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def added(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
     """Add arrays without changing them."""
-    total = first.copy()  # Copy the array, because the worker needs it if the task is repeated.
+    total = first.copy()  # A repeated task needs the original array.
     for other in others:
         total += other
     return total

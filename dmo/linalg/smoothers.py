@@ -15,18 +15,20 @@ from dmo.linalg.rows import WorkerRows, beside, lengths, mapped
 from dmo.linalg.tall import Factor, gram
 from dmo.memory import fits
 
-_KNOWN = 5  # Number of blocks whose solutions are kept, as many as in the basis of an eigenvalue search.
-_SHARE = 1 / 32  # Kept blocks use at most this fraction of the free memory, because several views keep blocks.
+# Number of blocks whose solutions are cached. The basis of an eigenvalue search has the same number of blocks.
+_KNOWN = 5
+# Maximum fraction of the free memory for cached blocks of one view. Other views cache blocks too.
+_SHARE = 1 / 32
 
 
 @dataclass
 class Smoother:
     """Kernel smoother H B = K (K + c I)^-1 B = B - c (K + c I)^-1 B, given a solver of K + c I."""
 
-    # Conjugate gradients start from known solutions. Because solutions are linear in B, the solutions of the last
-    # blocks determine the solution of every combination of their columns. Eigenvectors are such combinations, so that
-    # they need no additional solve. Each block needs two n x k arrays. Five blocks are kept if they need only a small
-    # fraction of the free memory, otherwise one block.
+    # Conjugate gradients start from earlier solutions. Solutions are linear in B, so the solutions of the last blocks
+    # determine the solution for every linear combination of their columns. Eigenvectors are such combinations, so they
+    # need no additional solve. Each cached block needs two n x k arrays. Five blocks are cached if they need only a
+    # small fraction of the free memory, otherwise one block.
 
     solver: LinearSolver
     ridge: float
@@ -46,7 +48,7 @@ class Smoother:
     def _solved(self, B: Any, tol: float | None) -> Any:
         start = self._known_part(B) if self.iterative and self._known else None
         solution = self.solver.solve(B, start, check=False, tol=tol)
-        if not solution.converged and self.iterative:  # Direct methods have already warned.
+        if not solution.converged and self.iterative:  # Direct solvers issue their own warnings.
             worst = np.nan if solution.residuals is None else solution.residuals.max()
             warnings.warn(
                 f"a kernel solve with ridge {self.ridge:g} stopped at a relative residual of {worst:.1e}; "
@@ -64,7 +66,7 @@ class Smoother:
         self._known = []
 
     def _known_part(self, B: Any) -> Any:
-        """Return a start for B from known solutions, at the location (client or workers) of B."""
+        """Return an initial solution for B from cached solutions, at the location (client or workers) of B."""
         first = next((block for block, _ in self._known if isinstance(block, WorkerRows)), None)
         if isinstance(B, WorkerRows) or first is None:
             return self._start(B)
@@ -77,10 +79,10 @@ class Smoother:
 
     def _start(self, B: Any) -> Any:
         """Solve for the part of B in the span of the blocks with known solutions."""
-        # Return None if at least half of every column remains, because zero is then about as good a start and needs no
-        # product to check.
+        # If at least half of every column of B is outside the span of the cached blocks, return None. Zero is then
+        # about as good an initial solution, and needs no product to compute its residual.
         rest, start = B, mapped(np.zeros_like, B)
-        # Start with the last block, which is the most similar block if blocks change slowly.
+        # If blocks change slowly, the last block is the most similar to B, so project on the last block first.
         for block, solution in reversed(self._known):
             block, solution = beside(B, block), beside(B, solution)
             share = np.linalg.lstsq(gram(block), block.T @ rest, rcond=1e-12)[0]
@@ -93,7 +95,7 @@ class Smoother:
         self._loose = tol
 
     def __call__(self, B: Any) -> Any:
-        # A residual r of the solve causes an error c (K + c I)^-1 r of H B, whose norm is at most |r|.
+        # The residual r of a solve causes the error c (K + c I)^-1 r in H B, and the norm of this error is at most |r|.
         return B - self.ridge * self._solved(B, self._loose)
 
     def inverse_diagonal(self) -> np.ndarray:
@@ -104,9 +106,10 @@ class Smoother:
 class LinearSmoother:
     """Smoother H B = F W of a linear kernel F F' (F: n x d) with the coefficients W = (F'F + c I)^-1 F'B."""
 
-    # B - c (K + c I)^-1 B and F'(K + c I)^-1 B would suffer from cancellation (see `FactorSystem`).
+    # The formulas H B = B - c (K + c I)^-1 B and W = F'(K + c I)^-1 B would suffer from cancellation (see
+    # `FactorSystem`).
 
-    iterative = False  # `Smoother` describes this attribute.
+    iterative = False  # Whether the solver uses conjugate gradients.
 
     def __init__(self, F: np.ndarray | Factor, ridge: float):
         self.F: Factor = DenseFactor(np.asarray(F, np.float64)) if isinstance(F, np.ndarray) else F
@@ -124,7 +127,7 @@ class LinearSmoother:
     ) -> np.ndarray:
         """Compute leave-one-out predictions for all rows of B (n x p), or for the row indices `where`.
 
-        `W` (d x p) holds the coefficients of B, and `part` (n) the omitted fraction of each row's weight.
+        `W` (d x p) holds the coefficients of B, and `part` (n) is the fraction of each row's weight that is left out.
         """
         rows = slice(None) if where is None else where
         own = part[rows] if isinstance(part, np.ndarray) else part
@@ -138,10 +141,12 @@ def leave_one_out(
 
     `targets` and `residuals` have shape (n, k). `left` (n) is one minus the leverages h_i.
     """
-    # If only a fraction `part` of a row's weight is omitted, h_i is this fraction of its leverage.
+    # If only the fraction `part` of a row's weight is left out, the leverage h_i of the row is multiplied by this
+    # fraction.
     #
     # Rifkin, Lippert 2007, section 3.
     divisor = part * left + (1 - part)
     warn_of_leverage(divisor)
-    # If the divisor is zero, no other row determines the prediction, so that the residual is used unscaled.
+    # If the leverage h_i is 1, no other row determines the prediction. The residual is then subtracted without
+    # division.
     return np.asarray(targets - residuals / np.where(divisor == 0, 1.0, divisor)[:, None])

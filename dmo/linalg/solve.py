@@ -39,18 +39,19 @@ from dmo.linalg.tall import Factor
 from dmo.memory import FACTORS, fits
 
 _PROBE_EVERY = 1024
-"""Number of solved columns between two checks of a factor. The first solve is always checked, and later solves have the
-same errors of the factorization. A float64 product with a float32 kernel of 4500 samples takes as long as solving for
-60 columns."""
+"""Number of solved columns between two checks of a factorization. The first solve is always checked. A factorization
+has the same errors in all later solves, so frequent checks are unnecessary. For 4500 samples, a float64 product with a
+float32 kernel takes as long as solving for 60 columns."""
 log = logging.getLogger("dmo")
 
 
 class _Direct(LinearSolver):
     """Solver with a factorization, whose solutions are refined if requested or needed."""
 
-    # The residual B - A X - c X is computed from the float64 entries of A, so that it contains the errors of the
-    # factorization. A refinement step multiplies the error by the rounding error times the condition number. If the
-    # error falls less than fourfold, rounding errors of the residual dominate, and more steps do not help.
+    # The residual B - A X - c X is computed from the float64 entries of A, so that it reveals errors of the
+    # factorization. Each refinement step multiplies the error of the solution by about the condition number times the
+    # precision of the factorization. If a step reduces the residual less than fourfold, rounding errors dominate the
+    # residual, and more steps do not help.
 
     _refinements = 3
 
@@ -59,8 +60,8 @@ class _Direct(LinearSolver):
 
     def __init__(self, A: Operator, ridge: float, tol: float):
         super().__init__(A, ridge, tol)
-        self._unprobed = np.inf  # Number of columns solved since the last probe.
-        self._lost = 0.0  # Residual of the last probe, relative to the norm of its solution.
+        self._unprobed = np.inf  # Number of columns solved since the last error check.
+        self._lost = 0.0  # Norm of the residual in the last error check, relative to the norm of the solution.
 
     def _solve(self, B: np.ndarray, x0: np.ndarray | None, check: bool, tol: float) -> Solution:
         found = self._found(B, check, tol)
@@ -69,7 +70,7 @@ class _Direct(LinearSolver):
         return found
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
-        """Return the solution, refined if `check` requests residuals or a probe finds it inaccurate."""
+        """Return the solution, refined if `check` requests residuals or if an error check finds it inaccurate."""
         X = self._apply(B)
         if not check and self._passes(B, X, self._allowed(tol)):
             return Solution(X, 0, None, True, self.method)
@@ -80,7 +81,7 @@ class _Direct(LinearSolver):
         return max(tol, TOLERATED)
 
     def _passes(self, B: np.ndarray, X: np.ndarray, allowed: float) -> bool:
-        """Return whether the solution is accurate enough, by a new probe or the result of the last probe."""
+        """Return whether the solution is accurate enough, according to a new error check or the last one."""
         self._unprobed += B.shape[1]
         longest = _growth(B, X).max(initial=0.0)
         if self._unprobed < _PROBE_EVERY and 2 * self._lost * longest <= allowed:
@@ -91,10 +92,13 @@ class _Direct(LinearSolver):
         return error <= allowed
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Estimate the largest relative residual of a column. For many columns, it is within a factor of 2."""
-        # On average, the squared norm of a sum of columns with random signs equals the sum of their squared norms, so
-        # that a narrow product covers every column. Columns are weighted by |x_j| / |b_j|, because rounding errors grow
-        # with the solution.
+        """Estimate the largest relative residual of any column.
+
+        For many columns, the estimate is within a factor of 2.
+        """
+        # The expected squared norm of a sum of columns with random signs equals the sum of their squared norms, so that
+        # products with a few such sums reveal errors in all columns. Column j is weighted by the norm ratio |x_j| /
+        # |b_j| of solution and right-hand side, because rounding errors are proportional to the norm of the solution.
         if B.shape[1] <= PROBES:
             return relative_error(self._residual(B, X), B)
         growth = _growth(B, X)
@@ -106,7 +110,7 @@ class _Direct(LinearSolver):
         return float(whole * growth.max() / np.linalg.norm(growth))
 
     def _refine(self, B: np.ndarray, X: np.ndarray, check: bool, tol: float) -> Solution:
-        """Add corrections until all residuals converge or, without `check`, a probe is accurate enough."""
+        """Refine the solution until all residuals converge or, without `check`, an error check is passed."""
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
         R, steps = self._residual(B, X), 0
@@ -132,18 +136,20 @@ def _growth(B: np.ndarray, X: np.ndarray) -> np.ndarray:
 class CholeskySolver(_Direct):
     """Float64 Cholesky solver, with n^3 / 3 operations and 8 n^2 bytes, then 2 n^2 operations per right-hand side."""
 
-    # The rows `last` are ordered last, so that their part of the inverse follows from their part of the factor.
+    # The factorization places the rows with indices `last` at the end. The diagonal block of the inverse for these rows
+    # then depends only on the diagonal block of the factor for these rows.
 
     method = "cholesky"
 
     def __init__(self, A: Operator, ridge: float, tol: float = 1e-8, last: np.ndarray | None = None):
         super().__init__(A, ridge, tol)
-        self.last = np.zeros(0, np.intp) if last is None else last  # Indices in ascending order.
+        # Indices of the rows that are placed last, in ascending order.
+        self.last = np.zeros(0, np.intp) if last is None else last
         self._is_last = np.zeros(self.A.n, bool)
         self._is_last[self.last] = True
         order = np.argsort(self._is_last, kind="stable")
         self._order: Any = order if self.last.size else slice(None)  # Row indices in the order of the factor.
-        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # Position of each row in this order.
+        self._places: Any = np.argsort(order) if self.last.size else slice(None)  # Position of each row in the factor.
         self._factor = self._first_factor()
 
     def _first_factor(self) -> np.ndarray:
@@ -172,7 +178,8 @@ class CholeskySolver(_Direct):
         if lender is not None:
             lender.lent(diagonal)
         matrix.flat[:: self.A.n + 1] += self.ridge
-        # LAPACK uses column order. The upper triangle of this row-major array is the lower triangle of its transpose.
+        # LAPACK expects column-major order. The upper triangle of a row-major array is the lower triangle of its
+        # transpose.
         factor = matrix.T
         info = cholesky_in_place(factor)
         if info != 0:
@@ -183,7 +190,7 @@ class CholeskySolver(_Direct):
         return factor
 
     def _strips(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the upper triangle of the matrix in strips of rows, without the ridge, which the caller adds."""
+        """Yield the upper triangle of A in strips of rows. The caller adds the ridge."""
         return self.A.upper()
 
     def _apply(self, B: np.ndarray) -> np.ndarray:
@@ -191,7 +198,7 @@ class CholeskySolver(_Direct):
         return np.asarray(X[self._places])
 
     def inverse_diagonal(self) -> np.ndarray:
-        """Compute the diagonal (n) of (A + c I)^-1, which needs the memory of a second factor."""
+        """Compute the diagonal (n) of (A + c I)^-1, which needs as much memory as a second factor."""
         return np.asarray(_inverse_diagonal(self._factor)[self._places])
 
     def last_diagonal(self) -> np.ndarray:
@@ -201,7 +208,7 @@ class CholeskySolver(_Direct):
 
 
 def _lender(A: Operator) -> Dense | None:
-    """Return the dense matrix inside an operator if a float32 factor can share its array, otherwise None."""
+    """Return the dense matrix inside an operator if a float32 factor can be stored in its array, otherwise None."""
     while isinstance(A, Scaled | Centered | Congruent):
         A = A.inner
     return A if isinstance(A, Dense) and A.lends and A.dtype == np.float32 else None
@@ -219,9 +226,9 @@ def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
 
 
 _LEADING, _FEW = 128, 32
-"""Number of columns of the low-rank part that is subtracted before a float32 factorization. For 4000 samples,
-subtracting 1, 32 or 128 columns leaves residuals of 1e-5, 2e-6 or 8e-7. The smaller number is used if solutions are
-refined in any case, or if refining them is cheap."""
+"""Ranks of the low-rank part that is subtracted before a float32 factorization. For 4000 samples, ranks of 1, 32 and
+128 leave relative residuals of 1e-5, 2e-6 and 8e-7. The smaller rank is used if solutions are refined in any case, or
+if refining them is cheap."""
 
 
 class MixedSolver(CholeskySolver):
@@ -229,21 +236,21 @@ class MixedSolver(CholeskySolver):
 
     # The solver needs half the time and memory of a float64 factor. Each refinement costs one float64 product with A.
     #
-    # 1. The error of a float32 factor is its rounding error times the ratio of the largest eigenvalues to the ridge.
-    #    The largest eigenvalues of a kernel far exceed all others. The eigenvalue of the constant is about n / 2, and
-    #    the next eigenvalues are a hundredth of it. Therefore, a low-rank part F F' is subtracted from A, and the rest
-    #    E + c I is factorized. For a Gaussian kernel of 6000 samples with a ridge of 0.1, the residual is 6e-7 instead
-    #    of 3e-4.
-    # 2. E is computed in float64 and rounded after the subtraction, which leaves small entries. Because F F' is a
-    #    Nystrom approximation, E is positive semidefinite.
-    # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. F'S B is computed from S B, and
-    #    F'S F is not symmetrized. These two products must contain the same rounding errors, because the subtracted
-    #    eigenvalues would multiply different errors.
-    # 4. If rounding errors make the factor useless (a ridge below about 1e-7 of the largest eigenvalue), a float64
-    #    factor replaces it.
+    # 1. The relative error of a float32 factor is the float32 precision times the ratio of the largest eigenvalue to
+    #    the ridge. A few eigenvalues of a kernel far exceed all others: the eigenvalue of the constant function is
+    #    about n / 2, and the next eigenvalues are a hundredth of n / 2. Therefore, a low-rank part F F' is subtracted
+    #    from A, and the matrix E + c I with E = A - F F' is factorized. For a Gaussian kernel of 6000 samples with a
+    #    ridge of 0.1, the relative residual is then 6e-7 instead of 3e-4.
+    # 2. The matrix E is computed in float64 and then rounded to float32, so that rounding errors are proportional to
+    #    its small entries. The low-rank part F F' is a Nystrom approximation of A, so that E is positive semidefinite.
+    # 3. The solution is X = S B - S F (I + F'S F)^-1 F'S B with S = (E + c I)^-1. The product F'S B is computed from S
+    #    B, and the product F'S F is not symmetrized, so that both contain the same rounding errors. The large
+    #    eigenvalues of F F' would amplify any difference of these errors.
+    # 4. If the ridge is below about 1e-7 times the largest eigenvalue, rounding errors make the float32 factor useless,
+    #    and a float64 factor replaces it.
     #
-    # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp,
-    # Webber 2025.
+    # Higham, Mary 2022, section 5 (iterative refinement with a factor of lower precision); Chen, Epperly, Tropp, Webber
+    # 2025.
 
     method = "mixed"
     _refinements = 8
@@ -290,7 +297,7 @@ class MixedSolver(CholeskySolver):
         return X
 
     def _allowed(self, tol: float) -> float:
-        # A float32 factor is only a preconditioner, so that its unrefined solutions must meet the tolerance.
+        # A solution by a float32 factor is accepted without refinement only if it meets the tolerance of the solve.
         return tol if self._factor.dtype == np.float32 else super()._allowed(tol)
 
     def _found(self, B: np.ndarray, check: bool, tol: float) -> Solution:
@@ -303,7 +310,7 @@ class MixedSolver(CholeskySolver):
         return super()._found(B, check, tol)
 
     def _double(self) -> None:
-        self._factor = np.empty((0, 0))  # Free the float32 factor first.
+        self._factor = np.empty((0, 0))  # Free the memory of the float32 factor first.
         self._lead = np.zeros((self.A.n, 0))
         self._factor = self._factorized(np.float64)
 
@@ -334,20 +341,23 @@ class MixedSolver(CholeskySolver):
 
 
 _LOOSE = 1e-3
-"""Relative residual of an inverse whose diagonal only determines the thresholds of label sets."""
+"""Relative residual that is allowed for an inverse if its diagonal only determines the thresholds of labels."""
 
 
 def _leading(A: Operator, rank: int) -> np.ndarray:
-    """Compute F (n x r, float64) such that A - F F' is small and positive semidefinite, or no columns if impossible."""
-    # Use A S (S'A S)^-1 S'A for the span S of the pivot columns. Compared with the pivot columns alone, this matrix
-    # costs one more product and has a third of the residual.
+    """Compute F (n x r, float64) such that A - F F' is small and positive semidefinite.
+
+    If this fails, F has no columns.
+    """
+    # Approximate A by A S (S'A S)^-1 S'A, where S is a basis of the pivot columns. Compared with a Nystrom
+    # approximation from the pivot columns, A S costs one more product, but the residual is only a third.
     try:
         basis = NystromPreconditioner.of(A, min(rank, A.n // 32), 0).basis
     except np.linalg.LinAlgError:
         return np.zeros((A.n, 0))
     image = (A @ basis).astype(np.float64)
     values, vectors = np.linalg.eigh(basis.T.astype(np.float64) @ image)
-    # Smaller eigenvalues are negligible rounding errors of a float32 product.
+    # Eigenvalues below 1e-5 times the largest one are rounding errors of the float32 product A S.
     keep = values > 1e-5 * values.max(initial=0.0)
     return image @ (vectors[:, keep] / np.sqrt(values[keep]))
 
@@ -355,8 +365,8 @@ def _leading(A: Operator, rank: int) -> np.ndarray:
 class Spectrum:
     """Eigenpairs of A in float64, which solve systems with A + c I for every ridge c."""
 
-    # The eigenpairs need 8 n^2 bytes, and four times as much while they are computed. The product of right-hand sides
-    # with the eigenvectors is kept for the next ridge.
+    # The eigenpairs need 8 n^2 bytes, and four times as much memory during their computation. The product of the last
+    # right-hand sides with the eigenvectors is cached, so that solving with another ridge does not compute it again.
 
     def __init__(self, A: Operator):
         self.values, self.vectors = np.linalg.eigh(A.dense(np.float64))
@@ -399,8 +409,9 @@ class SpectralSolver(_Direct):
 class WoodburySolver(_Direct):
     """Solver for A = F F' by the Woodbury formula (B - F (F'F + c I)^-1 F'B) / c."""
 
-    # The solution is accurate relative to its norm, but F' times the solution has an error of |F|^2 / c rounding
-    # errors. Call `loadings` of the `system` to predict new rows, and `smooth` for smoothed values.
+    # The error of the solution is small relative to its norm. In the product of F' with the solution, rounding errors
+    # are amplified by |F|^2 / c. To predict new rows, call the method `loadings` of `system`. For smoothed values, call
+    # `smooth`.
 
     method = "woodbury"
 
@@ -414,7 +425,7 @@ class WoodburySolver(_Direct):
         return (B - self.system.smooth(B)) / self.ridge
 
     def _probe(self, B: np.ndarray, X: np.ndarray) -> float:
-        """Return 0, because the Woodbury system has already measured its error and warned."""
+        """Return 0, because the Woodbury system has already checked its error and issued a warning if necessary."""
         return 0.0
 
     def inverse_diagonal(self) -> np.ndarray:
@@ -423,16 +434,19 @@ class WoodburySolver(_Direct):
 
 
 SolveMethod = Literal["auto", "direct", "cholesky", "mixed", "cg", "woodbury"]
-# Maximum number of products with A in conjugate gradients. A factorization costs about n / (6 k) products.
+# Maximum number of products with A in conjugate gradients. A factorization costs as much as n / (6 k) products with k
+# columns.
 _PRODUCTS = 500
 EXACT = 1e-8
-"""Relative residual of an exact solve. Additional digits would be rounding errors of the entries."""
+"""Relative residual of a solve that counts as exact. Additional digits would not be significant, because the entries of
+A have rounding errors."""
 COEFFICIENTS = 1e-6
-"""Relative residual of coefficients if products with the kernel are expensive. Values and scores have at most this
-error, in addition to the error of 4e-6 from eigenpairs with a tolerance of 1e-6. Two more digits would cost a fifth of
-all products."""
+"""Relative residual of coefficients if products with the kernel are expensive. The relative error of fitted values and
+scores is at most this residual, plus 4e-6 from eigenpairs with a tolerance of 1e-6. Two more digits would cost a fifth
+of all products with the kernel."""
 SCORES = 1e-5
-"""Relative residual of solves in a search that only compares held-out scores. The scores have at most this error."""
+"""Relative residual of solves in a search that only compares held-out scores. The residual bounds the error of the
+scores."""
 
 
 def factorize(
@@ -453,11 +467,12 @@ def factorize(
         method = _direct_method(A, ridge, columns, tol) or "cholesky"
     if method == "auto":
         direct, rank = _direct_method(A, ridge, columns, tol), default_rank(A.n)
-        # Without a factor, each diagonal entry of the inverse costs a solve.
+        # Conjugate gradients need one solve for each diagonal entry of the inverse.
         asked = (columns or 0) + (0 if last is None else len(last))
         saved = 0.0
         if direct is not None and columns is not None:
-            # If the preconditioner costs as much as the factor, estimate the saving with an eighth of its columns.
+            # If the full preconditioner saves less than ten products compared with the factorization, consider a
+            # preconditioner with an eighth of the columns.
             rank = rank if _saved(A, asked, direct, rank) >= 10 else rank // 8
             saved = _saved(A, asked, direct, rank)
         if factor is not None and factor.shape[1] < A.n and small_side_fits(factor):
@@ -501,31 +516,33 @@ def _direct_method(A: Operator, ridge: float, columns: int | None, tol: float) -
 
 
 def _is_refined(A: Operator, ridge: float, tol: float) -> bool:
-    """Return whether the error of a float32 factor exceeds the tolerance even after subtracting the largest rank."""
+    """Return whether a float32 factor has an error above the tolerance, even with a low-rank part of rank 128."""
     return ridge * tol < 1e-7 * float(A.diagonal().mean(dtype=np.float64))
 
 
 def _rank(columns: int | None, refined: bool) -> int:
-    """Return the number of columns to subtract. Refining a few solutions is cheaper than subtracting many columns."""
+    """Return the rank of the subtracted part. For few right-hand sides, refinement is cheaper than a larger rank."""
     return _FEW if refined or (columns is not None and columns <= _LEADING) else _LEADING
 
 
 def _spared(n: int, columns: int, refined: bool) -> float:
     """Estimate the cost that a float32 factor saves over a float64 factor, in float32 products with one column."""
-    # The float32 factor costs n^3 / 6 multiplications, and the float64 factor as much time as n^3 / 3 of them.
-    # Subtracting the leading part costs 2.5 products per column. A solution costs half as much as in float64.
-    # A refined solution costs twice as much, for two solves and a float64 product. Fewer than 32 columns cost as much
-    # as 32 columns.
+    # The unit of cost is a float32 product with one column, which takes n^2 multiplications. A float32 factorization
+    # costs n / 6 units, and a float64 factorization costs n / 3 units. Subtracting a low-rank part costs 2.5 units per
+    # column. For each right-hand side, a float32 solution costs 1 unit and a float64 solution costs 2 units. A refined
+    # solution costs 4 units, for two float32 solutions and a float64 product. Fewer than 32 columns cost as much as 32
+    # columns.
     rank = _rank(columns or None, refined)
     return n / 6 - 2.5 * rank + (columns if rank == _LEADING else -2 * max(32, columns))
 
 
 def _saved(A: Operator, columns: int, direct: str, rank: int) -> float:
     """Estimate how much more a Cholesky factor costs than a preconditioner, in products with `columns` columns."""
-    # In the same precision, a factor costs n / (6 k) products: n^3 / 6 multiplications compared with n^2 k. Products
-    # with fewer than 32 columns take as long as with 32 columns, because memory bandwidth limits them. A float32 factor
-    # takes half the time of a float64 factor, plus two float64 products. A preconditioner of rank r costs 4.5 n r^2 for
-    # its columns, their basis in float64, and a small eigenproblem.
+    # In the same precision, a factorization takes n^3 / 6 multiplications, as many as n / (6 k) products with k
+    # columns. Memory bandwidth limits products with few columns, so that fewer than 32 columns take as long as 32
+    # columns. A float32 factorization takes half the time of a float64 factorization, plus two float64 products. A
+    # preconditioner of rank r takes 4.5 n r^2 multiplications for its columns, their basis in float64, and a small
+    # eigenproblem.
     k = max(32, columns)
     double = 8.0 / A.dtype.itemsize
     factor = (0.5 if direct == "mixed" else 1.0) * double * A.n / (6.0 * k) + (

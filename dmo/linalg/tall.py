@@ -138,16 +138,16 @@ def gram(F: Any, G: Any = None, size: int = 8192) -> np.ndarray:
 def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.ndarray | None = None) -> Any:
     """Compute an orthonormal basis of the span of the columns of B (n x k), orthogonal to the columns of `against`.
 
-    `square` is the Gram matrix B'B, whose rounding errors are those of columns of unit length.
+    `square` is the Gram matrix B'B, with the rounding errors of columns of unit length.
     """
-    # Project twice ("twice is enough"), and orthonormalize after each projection by the Cholesky factor of the Gram
-    # matrix. If the columns are nearly dependent, use a rank-revealing QR factorization, which takes ten times as long.
+    # Subtract the projection on the columns of `against` twice ("twice is enough"). After each subtraction,
+    # orthonormalize by the Cholesky factor of the Gram matrix. If the columns are nearly dependent, use a
+    # rank-revealing QR factorization, which takes ten times as long.
     #
-    # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya
-    # 2015.
+    # Giraud, Langou, Rozloznik, van den Eshof 2005; Cholesky QR, twice: Yamamoto, Nakatsukasa, Yanagisawa, Fukaya 2015.
     B = B.astype(np.float64)
     if square is not None and not square.diagonal().min(initial=np.inf) > _ROUNDING:
-        square = None  # The Gram matrix may have no correct digits for such short columns.
+        square = None  # For very short columns, a given Gram matrix may have no correct digits.
     if square is None and against is None and B.shape[1] <= B.shape[0]:
         square = B.T @ B
     largest = lengths(B).max(initial=0.0) ** 2 if square is None else square.diagonal().max(initial=0.0)
@@ -157,7 +157,7 @@ def orthonormalize(B: Any, against: Any = None, tol: float = 1e-10, square: np.n
     B = _outside(B, against)
     found, error = _by_gram(B, _RELIABLE * tol * scale, _DEPENDENT, square)
     if found is not None and (against is not None or error > _ROUNDING):
-        # The second pass removes the error of the first pass, which grows with the condition number.
+        # The error of the first pass grows with the condition number, and a second pass removes this error.
         found, _ = _by_gram(_outside(found, against), 0.5, 0.5)
     if found is not None:
         settle(found)
@@ -177,7 +177,7 @@ _DEPENDENT = 1e-5
 _ROUNDING = 1e-12
 """Tolerated deviation from orthonormal columns, at which conjugate gradients lose no significant digits."""
 _RELIABLE = 1e3
-"""If all columns exceed the length at which directions are dropped by this factor, no direction is dropped."""
+"""Minimum ratio of the lengths of all columns to the length below which directions are dropped, for Cholesky QR."""
 
 
 def _outside(B: Any, against: Any) -> Any:
@@ -204,7 +204,7 @@ def _by_gram(B: Any, least: float, dependent: float, square: np.ndarray | None =
     if left.min() < dependent or (left * lengths).min() <= least:
         return None, np.inf
     inverse = scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-    # The rounding errors of a given matrix `square` are those of columns of unit length.
+    # A given matrix `square` has the rounding errors of columns of unit length.
     error = np.finfo(float).eps * float(np.square(inverse).sum() * (max(1.0, lengths.max()) / lengths.min()) ** 2)
     return product(B, (inverse / lengths).T), error
 

@@ -27,15 +27,20 @@ from dmo.threads import in_threads
 
 Pair = tuple[int, int]
 T = TypeVar("T")
-_LEAST = 256  # The overhead of tiles with fewer rows exceeds the cost of their multiplication.
+_LEAST = 256  # Number of rows below which the overhead of a tile exceeds the cost of its product.
 MOST_TASKS = 100_000
 """Maximum number of tasks per product that a scheduler can handle. The number of tiles has the same limit."""
-_WORTH = 1 << 20  # A search on workers is faster if a tall block has at least this number of entries.
+# Number of entries of an n x k block from which an iterative search is faster on the workers than in the client
+# process.
+_WORTH = 1 << 20
 _RUNS = 8  # Number of groups of tiles in the client process, and the maximum number of threads of a product.
 
 
 class TileSource(Protocol):
-    """Lower tiles (i >= j) of a symmetric n x n matrix in square blocks, which must be picklable for workers."""
+    """Source of the lower tiles (i >= j) of a symmetric n x n matrix.
+
+    It must be picklable, because workers receive it.
+    """
 
     @property
     def n(self) -> int: ...
@@ -63,9 +68,10 @@ def compact_groups(n: int, block: int, count: int) -> list[list[Pair]]:
     code = sum(((i >> bit & 1) << 2 * bit + 1) | ((j >> bit & 1) << 2 * bit) for bit in range(16))
     order = np.argsort(code)
     count = min(count, len(i))
-    done = np.cumsum(1 + (i != j)[order])  # An off-diagonal tile is multiplied twice.
+    done = np.cumsum(1 + (i != j)[order])  # An off-diagonal tile and its transpose are both multiplied.
     cuts = np.searchsorted(done, done[-1] * np.arange(1, count) / count - 0.5) + 1
-    rise = np.arange(count + 1)  # Every group receives at least one tile, even if there are few tiles.
+    # Every group must contain at least one tile, even if there are few tiles.
+    rise = np.arange(count + 1)
     edges = np.minimum(np.maximum.accumulate([0, *cuts, len(i)] - rise), len(i) - count) + rise
     return [sorted(zip(i[run].tolist(), j[run].tolist(), strict=True)) for run in np.split(order, edges[1:-1])]
 
@@ -94,7 +100,8 @@ def product_tasks(n: int, block: int, threads: int) -> tuple[int, int]:
         )
     groups, parts = compact_groups(n, block, threads), row_parts(n, block, threads)
     touched = np.bincount([part for group in groups for part in touched_parts(group, block, parts)])
-    # A row part needs no task for the result of its own group, but one for the last sum.
+    # For each row part of the result, one task sums the contributions of the groups. Every group except the one on the
+    # same worker needs an additional task to extract its contribution.
     tasks = len(groups) + int(touched.sum())
     for level in touched.tolist():
         while level > FAN_IN:
@@ -112,14 +119,15 @@ def product_bytes(
     n: int, block: int, columns: int, threads: list[int], resident: bool, itemsize: int = 8, entry: int = 4
 ) -> int:
     """Predict the additional memory in bytes that a product with tiles needs on the largest worker."""
-    # Count the resident tiles of the worker, plus one tile per thread because tiles are not split. Add the block, the
-    # arrays that are summed, the rows of a search, and per thread two tiles with their conversions.
+    # Resident tiles are not split, so that a worker may hold one tile per thread more than its fraction of all tiles. A
+    # product also needs memory for the block, for the arrays that a task adds up, for the rows of an iterative search,
+    # and for two tiles with converted copies per thread.
     lower = n * (n + block) / 2
     kept = min(lower, max(threads) * (lower / sum(threads) + block**2)) * entry if resident else 0.0
     return int(kept + (FAN_IN + 4) * n * columns * itemsize + max(threads) * 3 * min(block, n) ** 2 * itemsize)
 
 
-# A task receives a group of tiles as arrays in the order of `pairs`, or as a source that provides these tiles.
+# A task receives its tiles as arrays in the order of `pairs`, or as a source that computes or reads them.
 Tiled = list[np.ndarray] | TileSource
 
 
@@ -131,7 +139,7 @@ def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
     """Iterate over the tiles of `pairs`, converted to `dtype` if given. Tiles of a store are read ahead."""
     if not isinstance(tiles, KernelStore) or len(pairs) < 2:
-        # Only reading benefits from a second thread. Computing a tile ahead would compete with the product for cores.
+        # A second thread speeds up reading, but computing tiles ahead would compete with the product for cores.
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
             yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
@@ -141,7 +149,7 @@ def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> 
         tile = tiles.tile(i, j)
         return tile if dtype is None else tile.astype(dtype, copy=False)
 
-    # Read, check and convert one tile while the product multiplies another one, which releases the GIL.
+    # A product releases the GIL, so read, check and convert the next tile in a second thread.
     with ThreadPoolExecutor(1, thread_name_prefix="dmo-tiles") as pool:
         coming = pool.submit(fetch, *pairs[0])
         for at, (i, j) in enumerate(pairs):
@@ -155,11 +163,13 @@ def multiply_tiles(
     tiles: Tiled, pairs: list[Pair], slices: Sequence[slice] | Mapping[int, slice], B: np.ndarray
 ) -> np.ndarray:
     """Compute the contribution of the tiles `pairs` to A @ B, in the data type of B."""
-    # Convert each tile when it is multiplied, so that resident tiles stay in float32. The sums use the precision of B.
+    # Each tile is converted when it is multiplied, so that resident tiles stay in float32. The sums use the precision
+    # of B.
     out = np.zeros(B.shape, B.dtype)
     for i, j, tile in _iterate(tiles, pairs, B.dtype):
         out[slices[i]] += tile @ B[slices[j]]
-        if i != j:  # An off-diagonal tile also represents its mirror image, but a diagonal tile must not count twice.
+        # An off-diagonal tile also represents its mirror image in the upper triangle.
+        if i != j:
             out[slices[j]] += tile.T @ B[slices[i]]
     return out
 
@@ -179,7 +189,7 @@ def multiply_parts(
 
 
 def look_up(features: Any, what: str, arguments: tuple[Any, ...], blocks: Sequence[int]) -> np.ndarray:
-    """Compute entries of some row blocks, such as columns, from the features instead of the tiles."""
+    """Compute kernel entries of some row blocks, such as columns, from the features instead of the tiles."""
     return np.asarray(getattr(features, what)(*arguments, blocks))
 
 
@@ -194,9 +204,9 @@ def _sum_of(shares: list[Waiting]) -> Waiting:
 class Tiles(Operator):
     """Symmetric matrix given by the lower tiles of a `TileSource`."""
 
-    # A product runs one task per worker thread and sums the results. The client process holds only n x k blocks, except
-    # in `dense`, and none of them if the blocks are rows on workers. A product raises a UserError if `worker_bytes`
-    # predicts that it exceeds the memory limit of a worker.
+    # A product runs one task per worker thread and sums the results. Except in `dense`, the client process holds no
+    # tiles, but only n x k blocks. If these blocks are stored as rows on workers, the client process does not hold them
+    # either. A product raises a UserError if its predicted peak memory exceeds the memory limit of a worker.
 
     def __init__(
         self,
@@ -210,7 +220,7 @@ class Tiles(Operator):
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
-        self._threads = -1  # -1 means that no tiles are distributed yet.
+        self._threads = -1  # Number of worker threads at the last distribution of tiles, or -1 before the first one.
         self._kept: list[Any] | None = None
         self._home: Home | None = None
         self._shared = Broadcast(client, source)
@@ -220,8 +230,9 @@ class Tiles(Operator):
 
     def _deal(self) -> None:
         """Distribute the tiles over the current worker threads, which may change between products."""
-        # Resident tiles are computed again if they are redistributed, which takes longer than a product. Redistribute
-        # them only for at least 25 % more threads. If workers leave, other workers take over their tiles.
+        # Redistributing resident tiles means computing them again, which takes longer than a product. Therefore,
+        # redistribute tiles only if there are at least 25 % more threads. If workers leave, other workers compute the
+        # lost tiles again.
         workers = {} if self.client is None else worker_threads(self.client)
         if self._home is not None and not set(self._home.places) <= set(workers):
             self._home = None
@@ -231,20 +242,23 @@ class Tiles(Operator):
         if threads == self._threads or (kept and threads < 1.25 * self._threads):
             return
         if self.client is not None:
-            product_tasks(self.n, self.source.block, threads)  # Raises an error for too many tasks.
+            # Raise an error if a product would need too many tasks.
+            product_tasks(self.n, self.source.block, threads)
         self._threads = threads
         self.groups = compact_groups(self.n, self.source.block, max(1, threads))
         threads_of = [worker for worker, count in workers.items() for _ in range(count)]
         self._near = [threads_of[at % len(threads_of)] for at in range(len(self.groups))] if threads_of else []
         self._kept = self._home = None
-        self._allowed = -1  # Size in bytes of the largest block whose product is known to fit these workers.
+        # Size in bytes of the largest block whose product fits in the memory of the workers, as far as known.
+        self._allowed = -1
         if more:
-            self._shared.forget()  # New workers then receive the source before their tasks.
+            # Send the tile source again, so that new workers receive it before their tasks.
+            self._shared.forget()
 
     def worker_bytes(self, columns: int, itemsize: int = 8) -> int:
         """Predict the peak memory of a worker in a product."""
-        # Count the memory already in use by Python, libraries and tiles of other views, the result of `product_bytes`,
-        # and a copy of features in memory.
+        # The peak memory is the sum of the memory already in use (Python, libraries, tiles of other views), the memory
+        # of a product, and a copy of features in memory.
         threads = [1] if self.client is None else list(self.client.nthreads().values()) or [1]
         own = product_bytes(self.n, self.source.block, columns, threads, self.resident, itemsize, self.dtype.itemsize)
         return self._taken + own + getattr(self.features, "nbytes", 0)
@@ -252,7 +266,7 @@ class Tiles(Operator):
     def _check_memory(self, B: np.ndarray) -> None:
         if B.nbytes <= self._allowed:
             return
-        # Measure again, because other operators may have created tiles since this operator was created.
+        # Other operators may have created tiles since this operator was created, so measure the memory in use again.
         if self._kept is None:
             self._taken = _taken(self.client)
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
@@ -272,7 +286,7 @@ class Tiles(Operator):
         return submit_each(self.client, function, calls, places=places)
 
     def _tiles(self) -> list[Any]:
-        """Return the task input of each group: its arrays or the source, as futures if there is a client."""
+        """Return the tiles of each group as arrays, or their source, as futures if there is a client."""
         self._deal()
         if self._kept is None:
             if self.client is None:
@@ -286,7 +300,8 @@ class Tiles(Operator):
         return self._kept
 
     def _computed(self) -> list[Any]:
-        # Without a given worker, all tasks would run on the worker that receives the source first.
+        # Assign each task to a worker, because otherwise the scheduler runs all tasks on the worker that first receives
+        # the source.
         return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
@@ -298,7 +313,7 @@ class Tiles(Operator):
         self._sent.forget()
 
     def _multiplied(self, home: Home, sent: list[Any]) -> list[Waiting]:
-        """Compute the row parts of A @ B from the row parts of B on the workers. The last sums are lazy."""
+        """Compute the row parts of A @ B from the row parts of B on the workers. The last level of sums is lazy."""
         kept, parts = self._tiles(), home.parts
         touched = [touched_parts(group, self.source.block, parts) for group in self.groups]
         calls = [
@@ -310,11 +325,13 @@ class Tiles(Operator):
         for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
             for number, at in enumerate(own):
                 shares[at].append(Waiting(operator.getitem, (found, number)))
-                # Extract the part on the same worker, because otherwise the whole result is transferred.
+                # Extract a row part on the worker that computed it, because otherwise the whole result of the group is
+                # transferred.
                 if place != home.places[at] or not self.resident:
                     far.append((shares[at][-1], place))
         home.work_out(far)
-        # Add the results in several levels, because a single task would hold all summands at once.
+        # A single task would hold all contributions in memory at once, so add the contributions in several levels of
+        # tasks.
         while max(map(len, shares)) > FAN_IN:
             wide = [at for at, own in enumerate(shares) if len(own) > FAN_IN]
             for at in wide:
@@ -325,7 +342,7 @@ class Tiles(Operator):
         return [_sum_of(own) for own in shares]
 
     def _looked_up(self, what: str, *arguments: Any) -> WorkerRows:
-        """Apply a method of the features lazily to the rows of every part of `home`."""
+        """Call a method of the features lazily for the rows of every part of `home`."""
         home, block = self.home(), self.source.block
         blocks = [range(part.start // block, -(-part.stop // block)) for part in home.parts]
         nodes = [Waiting(look_up, (self._sent.future(), what, arguments, own)) for own in blocks]
@@ -353,7 +370,7 @@ class Tiles(Operator):
         if self._home is None:
             parts, own = row_parts(self.n, self.source.block, self._threads), weakref.ref(self)
 
-            # Use a weak reference, because a reference cycle would keep tiles on workers after their last use.
+            # A reference cycle would keep tiles on the workers after their last use, so use a weak reference.
             def lost() -> None:
                 if (tiles := own()) is not None:
                     tiles._forget()

@@ -42,8 +42,8 @@ from dmo.persistence import Persistent, with_prefix, without_prefix
 log = logging.getLogger("dmo")
 _LANDMARKS: tuple[Landmarks, ...] = ("rpcholesky", "kmeans")
 _HELD = 512
-# Do not try MEKA if Nystrom reaches this relative error. At equal memory, a MEKA factor has several times as many
-# columns as a Nystrom factor, so its Gram matrix is more expensive.
+# Relative error of Nystrom below which MEKA is not tried. At equal memory, a MEKA factor has several times as many
+# columns as a Nystrom factor, so that the Gram matrix of a MEKA factor is more expensive.
 _RIGHT = 0.01
 
 

@@ -303,11 +303,11 @@ class LinearMap(FeatureMap):
         plain = cls(kernel, np.dtype(np.float64), np.zeros(X.shape[1]), error=exact)
         if not center:
             return plain
-        # Use the median as the shift, because a few extreme rows would move the mean far away from all other rows.
+        # A few extreme rows would move the mean far away from all other rows, so use the median as the shift.
         found = cls(kernel, plain.dtype, np.median(plain.raw(rows(X, slice(0, BLOCK // 8))), axis=0), error=exact)
         if found.single(X.dtype) is found:
             return found
-        # Round the shift to float32, so that the float32 copy of this map subtracts exactly the same shift.
+        # The float32 copy of this map must subtract exactly the same shift, so round the shift to float32.
         return replace(found, shift=found.shift.astype(np.float32).astype(np.float64))
 
     @property
@@ -336,7 +336,7 @@ class LinearMap(FeatureMap):
         block: Any = self._block(X, self.rank)
         how = getattr(self.kernel, "normalize", None)
         if self.dtype == np.float64 and (how is not None or not isinstance(block, np.ndarray)):
-            block = double(block)  # the subtraction below converts dense rows that are not normalized
-        # Call normalize_rows only if necessary, because its first call loads compiled loops.
+            block = double(block)  # The subtraction below converts other dense rows.
+        # The first call of `normalize_rows` loads compiled loops, so call it only if necessary.
         block = block if how is None else normalize_rows(block, how)
         return np.subtract(dense(block), self.shift, dtype=self.dtype)

@@ -24,10 +24,11 @@ KINDS = ("rpcholesky", "kmeans", "uniform")
 Space = Literal["raw", "l1", "l2", "hellinger", "sqrt"]
 _STRIP = 2048
 _SKETCH_COLUMNS, _PREPARED = 256, 1 << 20
-"""Number of features of a sketch, and maximum number of array entries that are sketched at a time.
+"""Number of features in a random sketch of the rows, and maximum number of array entries that are sketched at a time.
 
 Sketches of 512 or 1024 features do not yield better landmarks."""
-# Number of sampled rows of k-means per center, and its minimum. A larger sample would yield almost the same centers.
+# Number of rows per center that k-means samples, and minimum size of this sample. A larger sample would yield almost
+# the same centers.
 _PER_CENTER, _LOOK = 20, 2048
 
 
@@ -35,8 +36,8 @@ def choose_landmarks(
     kernel: Kernel, X: Any, rank: int, kind: Landmarks, rng: np.random.Generator
 ) -> np.ndarray | scipy.sparse.csr_array:
     """Choose at most `rank` landmarks from the rows X (n x d, in memory)."""
-    # "rpcholesky" holds n x rank numbers in memory, and stops early if the kernel matrix has a lower rank. "kmeans"
-    # computes centers in a space in which Euclidean distances correspond to the kernel.
+    # The method "rpcholesky" holds n x rank numbers in memory, and stops early if the kernel matrix has a lower rank.
+    # The method "kmeans" computes centers in a space in which Euclidean distances correspond to the kernel.
     n = X.shape[0]
     if kind == "kmeans":
         space = metric_space(kernel)
@@ -54,7 +55,7 @@ def choose_landmarks(
 
 def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) -> np.ndarray:
     def columns(index: np.ndarray) -> np.ndarray:
-        # Compute kernel rows and transpose them, because pivoted Cholesky stores columns as contiguous rows.
+        # Pivoted Cholesky stores columns as contiguous rows, so compute kernel rows and transpose them.
         return kernel.tile(prepared[index], prepared).T
 
     def submatrix(index: np.ndarray) -> np.ndarray:
@@ -64,14 +65,14 @@ def _pivots(kernel: Kernel, prepared: Any, rank: int, rng: np.random.Generator) 
 
 
 def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepared:
-    """Replace the features of rows by 256 random sums of features, which preserve distances approximately."""
-    # Landmarks chosen from the sketch are as good as landmarks chosen from the rows. The sketch is faster, because
-    # kernel values are computed from only 256 features.
+    """Replace the features of each row with 256 random sums of features, which approximately preserve distances."""
+    # Landmarks chosen from the sketch are as good as landmarks chosen from the rows. Choosing landmarks from the sketch
+    # is faster, because kernel values are computed from only 256 features.
     n, d = X.shape
     values, summed = np.empty((n, _SKETCH_COLUMNS), np.float32), _sums(d, rng)
 
     def add(start: int, stop: int) -> None:
-        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # small blocks of rows fit in the CPU cache
+        for strip in row_blocks(stop - start, max(1, _PREPARED // d)):  # Small blocks of rows fit in the CPU cache.
             where = slice(start + strip.start, start + strip.stop)
             values[where] = summed(kernel._prepare(X[where], np.float32, np.arange(where.start, where.stop)).values)
 
@@ -82,7 +83,7 @@ def _sketch(kernel: BandwidthKernel, X: Any, rng: np.random.Generator) -> Prepar
 
 def _sums(d: int, rng: np.random.Generator) -> Callable[[Any], np.ndarray]:
     """Return a function that maps float32 rows of d features to 256 sums and nearly preserves distances."""
-    # Each feature is added to one of the sums with a random sign [Charikar, Chen, Farach-Colton 2004]. Consecutive
+    # Each feature is added with a random sign to one of the 256 sums [Charikar, Chen, Farach-Colton 2004]. Consecutive
     # features are added to consecutive sums, with a new random start after every 256 features.
     shift = rng.integers(_SKETCH_COLUMNS, size=-(-d // _SKETCH_COLUMNS))
     sign = rng.choice(np.array([-1.0, 1.0], np.float32), size=d)
@@ -100,7 +101,7 @@ def _is_wide(d: int) -> bool:
 def metric_space(kernel: Kernel) -> Space:
     """Return the space in which Euclidean distances rank pairs of rows nearly like the kernel."""
     normalize: Space = getattr(kernel, "normalize", None) or "raw"
-    if type(kernel).__name__ == "ChiSquare":  # chi-square is nearly proportional to the squared Hellinger distance
+    if type(kernel).__name__ == "ChiSquare":  # Chi-square is nearly proportional to the squared Hellinger distance.
         return {"raw": "sqrt", "l1": "hellinger"}.get(normalize, normalize)  # type: ignore[return-value]
     return "l2" if type(kernel).__name__ == "Cosine" else normalize
 
@@ -139,7 +140,8 @@ def kmeans(E: Any, k: int, rng: np.random.Generator, iterations: int = 5) -> np.
         if done:
             break
     centers = centers if seen is E else _means(E, nearest, nearest.max(initial=0) + 1)
-    return np.maximum(centers + middle, lowest)  # floating-point error would make some histogram entries negative
+    # Floating-point errors could make histogram entries negative, so limit the centers to the range of the data.
+    return np.maximum(centers + middle, lowest)
 
 
 def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
@@ -152,7 +154,10 @@ def _means(E: Any, nearest: np.ndarray, k: int) -> np.ndarray:
 
 
 def assign(E: Any, centers: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest center of each row. Float64 makes it independent of the batch of the row."""
+    """Return the index of the nearest center of each row.
+
+    With float64, the index does not depend on the batch of the row.
+    """
     centers = centers.astype(np.float64)
     middle = centers.mean(axis=0)
     E, rest = shifted(double(E), middle)
@@ -167,8 +172,8 @@ def _nearest(E: Any, centers: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(0, dtype=np.int64), *strips])
 
 
-_LARGEST = 2.0  # maximum number of rows of a cluster, as a multiple of the average
-# Sample size of the clustering per cluster, and its minimum.
+_LARGEST = 2.0  # Maximum number of rows in a cluster, as a multiple of the average.
+# Number of rows per cluster that are sampled to find the clusters, and minimum size of this sample.
 _PER_CLUSTER, _LEAST = 200, 2048
 
 
@@ -208,7 +213,10 @@ def allocate(sizes: np.ndarray, total: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Clusters of rows in memory. Rows of `X` are sorted by cluster, and `edges` are the indices between clusters."""
+    """Clusters of rows in memory.
+
+    Rows of `X` are sorted by cluster. Cluster s has the rows from `edges[s]` to `edges[s + 1]`.
+    """
 
     kernel: Kernel
     dtype: np.dtype
@@ -226,7 +234,8 @@ class Partition:
             look = X[draw(X.shape[0], max(_PER_CLUSTER * clusters, _LEAST), rng)]
             centers = balanced_centers(to_space(look, space), clusters, rng).astype(np.float64)
             nearest = nearest_center(X, space, centers)
-            used = np.unique(nearest)  # omit clusters without rows, which only floating-point error can cause
+            # Omit empty clusters, which only floating-point errors can cause.
+            used = np.unique(nearest)
             centers, nearest = centers[used], np.searchsorted(used, nearest)
         edges = np.concatenate([[0], np.cumsum(np.bincount(nearest, minlength=len(centers)))])
         ordered = X[np.argsort(nearest, kind="stable")]
@@ -250,6 +259,6 @@ class Partition:
 
 
 def nearest_center(X: Any, space: Space, centers: np.ndarray) -> np.ndarray:
-    """Return the cluster of each row of X. Float64 makes the result independent of the batch of the row."""
+    """Return the cluster of each row of X. With float64, the cluster does not depend on the batch of the row."""
     found = [assign(to_space(X[where], space, np.float64), centers) for where in row_blocks(X.shape[0], 512)]
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])

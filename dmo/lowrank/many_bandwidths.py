@@ -25,9 +25,9 @@ from dmo.threads import in_threads
 class ExponentMap:
     """Nystrom map for a scaled bandwidth, which uses the logarithms of kernel values for the original bandwidth."""
 
-    map: NystromMap  # Nystrom map of the kernel with the scaled bandwidth
-    keep: np.ndarray  # indices of the landmarks that this map uses
-    power: float  # exponent p for which the kernel of this map is the original kernel to the power p
+    map: NystromMap  # Nystrom map of the kernel with the scaled bandwidth.
+    keep: np.ndarray  # Indices of the landmarks that this map uses.
+    power: float  # Exponent p such that the kernel of this map is the original kernel raised to the power p.
 
     mixing = None
 
@@ -50,7 +50,7 @@ class ExponentMap:
 class ManyBandwidths:
     """Factory of Nystrom maps that use the landmarks of an existing map with other bandwidths."""
 
-    base: NystromMap  # Nystrom map for the original bandwidth
+    base: NystromMap
 
     @cached_property
     def _wide(self) -> Any:
@@ -60,7 +60,8 @@ class ManyBandwidths:
         """Create the Nystrom map for `factor` times the bandwidth."""
         assert isinstance(self.base.kernel, BandwidthKernel)
         kernel = replace(self.base.kernel, scale=factor * self.base.kernel.scale)
-        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)  # checks the precision for this bandwidth
+        # Preparing the landmarks also checks whether the precision suffices for this bandwidth.
+        landmarks = kernel.prepare(self.base.landmarks, self.base.dtype)
         power = kernel.power_of(self.base.kernel)
         square = np.exp2(-power * self.base.kernel.exponents(self._wide, self._wide))
         keep, projection = inverse_root(square, *cut_off(landmarks.dtype))
@@ -78,7 +79,8 @@ def exponents_of(shared: Mapping[str, ManyBandwidths], views: Mapping[str, Rows]
     n = next(iter(views.values())).shape[0]
     found = {view: np.empty((n, part.base.rank), part.base.dtype) for view, part in shared.items()}
     for where in row_blocks(n, size):
-        read = [(view, rows(views[view], where)) for view in shared]  # read in one thread: caches are per thread
+        # Each thread has its own cache of chunks, so read all views in one thread.
+        read = [(view, rows(views[view], where)) for view in shared]
 
         def fill(part: tuple[str, Any], where: slice = where) -> None:
             view, block = part

@@ -178,12 +178,16 @@ def _project(kernel: Kernel, rows: Any, local: Any, shared: Any, projection: np.
 
 Basis = Literal["block-row", "eigen"]
 Link = Literal["exact", "sampled"]
-# Number of landmarks of a cluster relative to its rank, and of shared landmarks relative to the average rank.
+# Number of landmarks in a cluster relative to the rank of the cluster, and number of shared landmarks relative to the
+# average rank.
 _LOCAL, _SHARED = 2, 1
-_SAMPLES = 5  # number of sampled rows of a cluster with link="sampled", relative to the rank of the cluster
-_SMOOTH = 0.005  # penalty on rough basis functions, relative to the smallest eigenvalue that the rank k_s retains
-_SPAN = (1e-10, 1e-14)  # smallest relative pivot and relative jitter of a Cholesky QR decomposition in float64
-_SPARSE_WIDTH = 8192  # for wider sparse data, landmarks are rows, because k-means centers would be dense
+_SAMPLES = 5  # Number of rows that link="sampled" draws from a cluster, relative to the rank of the cluster.
+# Penalty on rough basis functions, relative to the smallest eigenvalue that the rank of the cluster retains.
+_SMOOTH = 0.005
+_SPAN = (1e-10, 1e-14)  # Smallest relative pivot and relative jitter of a Cholesky QR decomposition in float64.
+# Maximum number of features of sparse data for k-means landmarks. For more features, landmarks are rows, because
+# k-means centers would be dense.
+_SPARSE_WIDTH = 8192
 
 
 def meka(
@@ -332,8 +336,8 @@ class _Fit:
         wide = reads_sparse(rows.X) and rows.X.shape[1] > _SPARSE_WIDTH
         self.kind: Landmarks = "rpcholesky" if wide else "kmeans"
         self.ranks = allocate(rows.sizes, min(total, n))
-        # The basis of a cluster must also represent kernel functions that are centered in other clusters. Therefore,
-        # each cluster also uses shared landmarks.
+        # The basis of a cluster must also represent kernel functions of samples in other clusters, so each cluster also
+        # uses landmarks that all clusters share.
         n_shared = 0 if len(self.ranks) == 1 else math.ceil(_SHARED * self.ranks.mean())
         self.shared = choose_landmarks(rows.kernel, rows.X, n_shared, self.kind, rng) if n_shared else rows.X[:0]
 
@@ -371,10 +375,11 @@ class _Fit:
         landmarks = stacked([Z, self.shared]) if self.shared.shape[0] else Z
         prepared = kernel.prepare(landmarks, np.float64)
         among = kernel.tile(prepared, prepared)
-        # Compute kernel values in the same precision as for new samples.
+        # Compute kernel values of the fitted rows in the same precision as kernel values of new samples.
         Q = kernel.tile(self.rows.prepared[where], kernel.prepare(landmarks, dtype)).astype(np.float64, copy=False)
-        # Whiten by k(Z, Z), and orthonormalize by two Cholesky QR decompositions. The error of the first one grows with
-        # the squared condition number, and the second one removes this error.
+        # Whiten the kernel functions by the kernel matrix of the landmarks, and orthonormalize them by two Cholesky QR
+        # decompositions. The error of the first decomposition grows with the squared condition number, and the second
+        # decomposition removes this error.
         to_Q, square = np.eye(len(among)), among
         for limits in (cut_off(dtype), _SPAN, _SPAN):
             keep, inverse = inverse_root(square, *limits)
@@ -393,11 +398,12 @@ class _Fit:
         `others` are products of Q' and kernel values with other clusters, or None for basis="eigen".
         """
         energy, drop = own, 1e-6 if self.rows.dtype == np.float32 else 1e-12
-        if others is not None:  # the eigenvalues are squared singular values, so the threshold is squared, too
+        # The eigenvalues of `energy` are squared singular values, so square the threshold too.
+        if others is not None:
             energy, drop = own @ own, drop**2
             for other in others:
                 energy += other @ other.T
-        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # an empty array if Q has no columns
+        smallest = np.linalg.eigvalsh(own)[::-1][c.rank - 1 : c.rank]  # This array is empty if Q has no columns.
         c.U = _leading(energy, _SMOOTH * max(smallest.sum(), 0.0) * c.roughness, c.rank, drop)
         c.rank, c.own = c.U.shape[1], c.U.T @ own @ c.U
 
@@ -428,7 +434,8 @@ class _Fit:
         with stage("MEKA bases", len(clusters)) as advance:
             for s, c in enumerate(clusters):
                 seen = rows.project(c.Q, rows.where(s), probes) * weights
-                # Omit the sampled rows of cluster s itself, because `_own` uses all rows of this cluster.
+                # The kernel matrix within cluster s is computed from all of its rows, so omit the rows that are sampled
+                # from this cluster.
                 others = np.delete(seen, np.s_[edges[s] : edges[s + 1]], axis=1)
                 self._choose(c, self._own(s, c), [others] if basis == "block-row" else None)
                 c.seen = c.U.T @ seen
@@ -437,8 +444,8 @@ class _Fit:
         blocks = {}
         for s, t in pairs:
             one, two = (clusters[i].seen[:, edges[j] : edges[j + 1]] for i, j in ((s, t), (t, s)))
-            # Average the estimate from sampled rows of t and the estimate from sampled rows of s, which reduces the
-            # variance.
+            # To reduce the variance, average the estimate from sampled rows of cluster t and the estimate from sampled
+            # rows of cluster s.
             blocks[s, t] = (one @ inverses[t] + (two @ inverses[s]).T) / 2
         return _linked(clusters, blocks)
 
@@ -477,9 +484,10 @@ def _linked(clusters: Sequence[_Cluster], blocks: Mapping[tuple[int, int], np.nd
 
 def _root(L: np.ndarray, definite: bool) -> np.ndarray:
     """Compute T with full column rank, where T T' is the positive semidefinite part of L."""
-    # If links are sampled or set to zero, L may be indefinite, and its negative eigenvalues are set to zero. The result
-    # is the positive semidefinite matrix nearest to W L W', because W is orthonormal. Exact links are positive
-    # semidefinite up to floating-point error, so that a faster Cholesky factor usually exists.
+    # If links are sampled or set to zero, L may be indefinite. Setting the negative eigenvalues of L to zero yields the
+    # positive semidefinite matrix nearest to W L W', because W has orthonormal columns. If all links are exact, L is
+    # positive semidefinite up to floating-point errors, so that a Cholesky factorization, which is faster, usually
+    # succeeds.
     if definite:
         with suppress(np.linalg.LinAlgError):
             root = np.linalg.cholesky(L)
@@ -495,12 +503,13 @@ def _leading(square: np.ndarray, roughness: np.ndarray, rank: int, drop: float) 
 
     E is `square`, and R is `roughness`. Vectors with a ratio below `drop` times the maximum are omitted.
     """
-    # The penalty R excludes rough functions, which may be large on the fitted rows but vary wildly on other rows. The
-    # penalty u'Ru is proportional to the squared RKHS norm of the function. The penalty is about 0.005 for the last
+    # Rough functions may be large on the fitted rows but vary wildly on other rows, so the penalty u'Ru excludes them.
+    # The penalty u'Ru is proportional to the squared RKHS norm of the function. The penalty is about 0.005 for the last
     # eigenfunction that the rank retains, and far above 1 for rough functions.
     values, vectors = scipy.linalg.eigh(square, np.eye(len(square)) + roughness, check_finite=False)
     count = min(rank, int((values > drop * max(values.max(initial=0.0), 1e-300)).sum()))
-    # eigh returns vectors that are orthonormal with respect to I + R. Orthonormalize them in the Euclidean product.
+    # The eigenvectors are orthonormal in the inner product of I + R, so orthonormalize them in the Euclidean inner
+    # product.
     return np.linalg.qr(vectors[:, ::-1][:, :count])[0]
 
 
@@ -509,10 +518,10 @@ def _by_leverage(Q: np.ndarray, count: int, rng: np.random.Generator) -> tuple[n
     size = Q.shape[0]
     if count >= size:
         return np.arange(size), np.ones(size)
-    # Leverage scores are the squared row norms, because Q has orthonormal columns.
+    # The columns of Q are orthonormal, so the leverage scores are the squared row norms.
     leverage = np.einsum("ij,ij->i", Q, Q, dtype=np.float64)
     p = 0.5 * leverage / max(leverage.sum(), 1e-300) + 0.5 / size
     p /= p.sum()
     picked = np.sort(rng.choice(size, size=count, replace=False, p=p))
-    # A weight is at least 1, because every sampled row represents at least itself.
+    # Every sampled row represents at least itself, so its weight is at least 1.
     return picked, np.maximum(1.0, 1 / np.sqrt(count * p[picked]))

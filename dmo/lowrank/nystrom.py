@@ -146,7 +146,8 @@ class NystromMap(FeatureMap):
     def times(self, X: Rows, coefficients: np.ndarray) -> np.ndarray:
         block = self._block(X, self.landmarks.shape[1])
         factors = [self.projection, coefficients]
-        if coefficients.size <= PREPARED:  # cache the product, because reading P would dominate single-row predictions
+        # Reading P would dominate the prediction of single rows, so cache the product of P and the coefficients.
+        if coefficients.size <= PREPARED:
             if not self._last or self._last[0] is not coefficients:
                 self._last[:] = coefficients, self.projection @ coefficients
             factors = self._last[1:]
@@ -454,15 +455,15 @@ def cut_off(dtype: np.dtype) -> tuple[float, float]:
 
 def inverse_root(square: np.ndarray, drop: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
     """Return indices `keep` and P with P P' = A[keep, keep]^-1 for the positive semidefinite matrix A = `square`."""
-    # Pivoted Cholesky drops pivots below `drop` times the largest diagonal entry. Then `jitter` times the trace is
-    # added to the diagonal of the remaining matrix.
+    # Pivoted Cholesky drops rows whose pivots are below `drop` times the largest diagonal entry. Then `jitter` times
+    # the trace is added to the diagonal of the remaining matrix.
     square = (square + square.T) / 2
     tol = drop * max(float(square.diagonal().max(initial=0.0)), 1e-300)
     every = np.arange(len(square))
     with suppress(np.linalg.LinAlgError):
         whole, added = inverse_triangle(square, jitter)
-        # The smallest eigenvalue of A + s I, where s is `added`, is at least 1 / |P|^2. If this bound exceeds tol + s,
-        # all pivots of A exceed `tol`, and no row must be dropped.
+        # For s = `added`, all eigenvalues of A + s I are at least 1 / |P|^2. If 1 / |P|^2 exceeds `tol` + s, all pivots
+        # of A exceed `tol`, so that no row is dropped.
         if len(square) and 1 / np.vdot(whole, whole) > tol + added:
             return every, whole
     _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(square, tol=tol, lower=1)
@@ -485,13 +486,14 @@ def _bandwidth_rows(n: int, seed: int) -> np.ndarray:
 def fit_kernel(kernel: str | Kernel, X: Rows, seed: int) -> Kernel:
     """Fit the kernel on X, and estimate mean and median distances from a random sample."""
     parsed = parse(kernel)
-    if "mean-fifth-neighbor" in repr(parsed):  # the distance to neighbors depends on the number of rows, so use all
+    # The distance to the fifth neighbor depends on the number of rows, so use all rows.
+    if "mean-fifth-neighbor" in repr(parsed):
         return parsed.fit(X, seed)
     index = _bandwidth_rows(X.shape[0], seed)
     sample = gather(X, index)
     check_finite(sample, index)
     if isinstance(parsed, BandwidthKernel) and isinstance(parsed.bandwidth, str) and len(index) == BANDWIDTH_ROWS:
-        with suppress(UserError):  # a group of equal rows has no bandwidth, although the whole sample may have one
+        with suppress(UserError):  # A group of equal rows has no bandwidth.
             return _fit_in_groups(parsed, sample, seed)
     return parsed.fit(sample, seed)
 

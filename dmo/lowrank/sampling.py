@@ -23,9 +23,9 @@ _PER_COLUMN, _PER_PIVOT = 16, 8
 
 def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: str | None, clusters: int = 1) -> int:
     """Return the maximum number of rows for fitting a feature map with `rank` columns per cluster."""
-    # MEKA has a larger error with fewer than 16 rows per column (by a tenth with 6 rows). More rows do not reduce the
-    # error. Pivoted Cholesky finds as good landmarks with 8 rows per landmark as with 16, in half the time. With 4 rows
-    # per landmark, it misses small clusters, such as ten rows in ten thousand.
+    # With fewer than 16 rows per column, MEKA has a larger error (by a tenth with 6 rows). More than 16 rows per column
+    # do not reduce the error. With 8 rows per landmark, pivoted Cholesky finds as good landmarks as with 16 rows, in
+    # half the time. With 4 rows per landmark, pivoted Cholesky misses small clusters, such as ten rows in ten thousand.
     columns = 0 if rank == "auto" else clusters * int(check_parameter("rank", rank, COUNT))
     if fit_rows is not None:
         return int(check_parameter("fit_rows", fit_rows, COUNT))
@@ -85,8 +85,8 @@ def check_rows(kernel: str | Kernel, X: Rows) -> None:
         raise UserError(f"rows have shape {tuple(X.shape)}; pass samples x features, at least one of each")
 
 
-# Number of rows of an error estimate. Twice as many rows would reduce its standard deviation by less than a third, but
-# would take more than twice as long.
+# Number of rows from which an error is estimated. Twice as many rows would reduce the standard deviation of the
+# estimate by less than a third, but would take more than twice as long.
 _ROWS = 256
 
 
@@ -141,7 +141,8 @@ def sampled_error(
     diagonal = np.asarray(kernel.diagonal(prepared[probed]), np.float64)
     residual = diagonal - np.einsum("ij,ij->i", rows[: len(first)], rows[: len(first)])
     mine = np.arange(len(first))
-    difference[mine, mine] = exact[mine, mine] = 0.0  # the diagonal, which is n of the n^2 entries, is weighted below
+    # The diagonal has only n of the n^2 entries, so its errors are added separately.
+    difference[mine, mine] = exact[mine, mine] = 0.0
     pairs = max(len(first) * (len(index) - 1), 1)
     off = n * (n - 1) / pairs
     error = off * (difference**2).sum() + n * (residual**2).mean()
@@ -165,8 +166,8 @@ def _drawn(
     """Return the sorted indices of the probes and the sorted indices of the additional random rows."""
     rng = np.random.default_rng(random_state)
     first = draw(n, min(_ROWS, n), rng) if probes is None else np.sort(probes)
-    # Draw positions among the rows that are not probes, and convert them to row indices, to avoid an array of all
-    # indices.
+    # To avoid an array of all row indices, draw positions among the rows that are not probes, and convert the positions
+    # to row indices.
     others = draw(n - len(first), max(_ROWS - len(first), 0), rng)
     return first, others + np.searchsorted(first - np.arange(len(first)), others, side="right")
 
@@ -185,10 +186,10 @@ def fit_rank(
     memory_rank: int | None,
 ) -> FeatureMap:
     """Fit a map of the given rank or, with rank="auto", of the smallest tried rank that reaches the tolerance."""
-    # `fit(rank)` must return a map with its error. `limit` is the largest useful rank, and `memory_rank` is the largest
-    # rank that fits in memory. With "auto", the rank doubles from 64 until the relative error is at most `tol`, or the
-    # rank of the kernel matrix or a limit is reached. One rank between the last two ranks is tried, too. With a memory
-    # limit and no tolerance, "auto" uses the largest rank that fits in memory.
+    # The function `fit` must return a map with its error. `limit` is the largest useful rank, and `memory_rank` is the
+    # largest rank that fits in memory. With "auto", the rank doubles from 64 until the relative error is at most `tol`,
+    # or until the rank of the kernel matrix or a limit is reached. Then one rank between the last two ranks is tried.
+    # With a memory limit and no tolerance, "auto" uses the largest rank that fits in memory.
     if rank != "auto":
         if tol is not None or memory_rank is not None:
             raise UserError(f"tol and memory require rank='auto', got rank = {rank}; pass rank='auto', or neither")
@@ -219,14 +220,14 @@ def _grow(fit: Callable[[int], FeatureMap], limit: int, tol: float) -> FeatureMa
     while found.error["relative_error"] > tol and rank < limit:
         failed, rank = (rank, found.error["relative_error"]), min(2 * rank, limit)
         larger = fit(rank)
-        if larger.rank <= found.rank:  # the kernel matrix has no larger rank
+        if larger.rank <= found.rank:  # The kernel matrix has no larger rank.
             return larger
         found = larger
     reached = found.error["relative_error"]
     if failed is None or reached > tol:
         return found
-    # Interpolate between the last two ranks, because the error is roughly a power of the rank. The target is a tenth
-    # below the tolerance, because the interpolation is inexact.
+    # The error is roughly a power of the rank, so interpolate between the last two ranks. The interpolation is inexact,
+    # so aim at 0.9 times the tolerance.
     share = np.log(failed[1] / (0.9 * tol)) / max(np.log(failed[1] / max(reached, 1e-16)), 1e-12)
     between = round(failed[0] * (rank / failed[0]) ** float(np.clip(share, 0, 1)))
     if between >= 0.9 * rank:
