@@ -534,12 +534,12 @@ MESSAGES = [
     when(
         "unknown label column",
         "dmo ingest files out.zarr --view x=table.csv --label-columns labl",
-        "dmo: x: has no label column 'labl'; did you mean 'label'?",
+        "dmo: x: has no label column 'labl'; did you mean 'label'? it has 'id', 'size', 'weight', 'label'",
     ),
     when(
         "unknown id column",
         "dmo ingest files out.zarr --view x=table.csv --id idd --label-columns label",
-        "dmo: x: has no column of ids 'idd'; did you mean 'id'?",
+        "dmo: x: has no column of ids 'idd'; did you mean 'id'? it has 'id', 'size', 'weight', 'label'",
     ),
     when(
         "id occurs twice",

@@ -135,8 +135,9 @@ def chosen_columns(names: Sequence[str], asked: Sequence[str]) -> tuple[list[str
 def unknown_column(where: str, asked: str, names: Sequence[str], what: str = "column") -> DataError:
     """Return the error for a column that does not exist. The message suggests a similar name."""
     near = meant(asked, names)
-    hint = f"did you mean {near!r}?" if near else f"it has {', '.join(map(repr, names[:12]))}"
-    return DataError(f"{where}: has no {what} {asked!r}; {hint}{', ...' if not near and len(names) > 12 else ''}")
+    hint = f"did you mean {near!r}? " if near else ""
+    more = ", ..." if len(names) > 12 else ""
+    return DataError(f"{where}: has no {what} {asked!r}; {hint}it has {', '.join(map(repr, names[:12]))}{more}")
 
 
 # --- cells --------------------------------------------------------------------------------------------------------------
