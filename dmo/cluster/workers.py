@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -182,21 +182,6 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
             del tasks[i]
             yield i, found
             advance(1)
-
-
-Reach: TypeAlias = Literal["process", "machine", "cluster"]
-"""Places that read the data of a fit: this process, workers on this machine, or workers on several machines."""
-
-
-def reach() -> Reach:
-    """Return the places that read the data of a fit."""
-    client = current_client()
-    if client is None:
-        return "process"
-    from distributed.utils import get_ip
-
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return "machine" if {worker["host"] for worker in workers} <= {"127.0.0.1", get_ip()} else "cluster"
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:
