@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -16,8 +15,8 @@ import numpy as np
 
 from dmo.cluster.connection import MORE_MEMORY, WorkerMemoryError, current_client
 from dmo.cluster.targets import await_worker
-from dmo.errors import amount
-from dmo.progress import stage
+from dmo.errors import UserError, amount
+from dmo.progress import stage, task_group
 from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
@@ -32,6 +31,10 @@ _TRIES = 3  # maximum number of attempts of a computation without progress betwe
 log = logging.getLogger("dmo")
 
 
+class RestartedError(UserError):
+    """Exception for a call of `client.restart` during a computation."""
+
+
 def retried(
     client: Any, work: Callable[[], T], forget: Callable[[], None], progress: Callable[[], int] = lambda: 0
 ) -> T:
@@ -40,7 +43,7 @@ def retried(
     # prevent the loss, because the scheduler removes all copies of the data except one after some seconds.
     from distributed.comm import CommClosedError
 
-    tries, before = 1, progress()
+    tries, before, generation = 1, progress(), client.generation
     while True:
         try:
             return work()
@@ -51,6 +54,11 @@ def retried(
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
             time.sleep(1.0)  # wait until the scheduler has detected that workers were lost
+            if client.generation != generation:
+                raise RestartedError(
+                    f"the workers of {client.scheduler.address} were restarted during the computation; repeat it: with "
+                    "--checkpoint or dmo.stores.checkpoints.checkpoints, it resumes from its last checkpoint"
+                ) from error
             try:
                 await_worker(client, _PATIENCE)
             except TimeoutError as late:
@@ -174,8 +182,8 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
-                        key = f"{name}-{uuid.uuid4().hex}"
-                        tasks[number] = client.submit(run_task, shared.future(), [number], key=key, pure=False)
+                        given = shared.future(), [number]
+                        tasks[number] = client.submit(run_task, *given, key=task_group(name), pure=False)
                 return gathered(client, [tasks[i]])[0]
 
             found = retried(client, result, forget)
@@ -209,11 +217,10 @@ def submit_each(
     """Submit a function as one task per list of arguments. `places` are the addresses of the preferred workers."""
     from dask import annotate
 
-    name = name or getattr(function, "func", function).__name__
     # The keys of these tasks form a new group. The scheduler ignores the location of the data of a task if its group is
     # large and has few dependencies. On the other hand, one group per task would be slow, because the scheduler checks
     # all groups whenever a task ends.
-    group = f"{name.strip('_')}-{uuid.uuid4().hex}"
+    group = task_group(name or getattr(function, "func", function).__name__)
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}
     with annotate(**wanted):

@@ -206,8 +206,9 @@ class Tiles(Operator):
         resident: bool = False,
         dtype: Any = np.float32,
         features: FeatureTiles | None = None,
+        name: str = "",
     ):
-        self.source, self.client, self.resident = source, client, resident
+        self.source, self.client, self.resident, self.name = source, client, resident, name
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
@@ -267,11 +268,6 @@ class Tiles(Operator):
             )
         self._allowed = B.nbytes
 
-    def _submit(
-        self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], places: Sequence[str] = ()
-    ) -> list[Any]:
-        return submit_each(self.client, function, calls, places=places)
-
     def _tiles(self) -> list[Any]:
         """Return the task input of each group: its arrays or the source, as futures if there is a client."""
         self._deal()
@@ -288,7 +284,8 @@ class Tiles(Operator):
 
     def _computed(self) -> list[Any]:
         # Without a place, all tasks would run on the worker that has the source first.
-        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
+        calls = [(self._shared.future(), group) for group in self.groups]
+        return submit_each(self.client, compute_tiles, calls, f"tiles {self.name}", self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
@@ -308,7 +305,8 @@ class Tiles(Operator):
         ]
         shares: list[list[Waiting]] = [[] for _ in parts]
         far: list[tuple[Waiting, str]] = []
-        for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
+        products = submit_each(self.client, multiply_parts, calls, f"product {self.name}")
+        for found, own, place in zip(products, touched, self._near, strict=True):
             for number, at in enumerate(own):
                 shares[at].append(Waiting(operator.getitem, (found, number)))
                 # Extract the part first; otherwise the whole result would be transferred.
