@@ -11,6 +11,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +24,7 @@ from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
 from dmo.linalg.rows import FAN_IN, Home, Waiting, WorkerRows, added
 from dmo.stores import KernelStore
-from dmo.threads import in_threads
+from dmo.threads import in_threads, trim_memory
 
 Pair = tuple[int, int]
 T = TypeVar("T")
@@ -125,13 +126,23 @@ Tiled = list[np.ndarray] | TileSource
 
 def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
     """Compute the tiles of `pairs` in order, as a task that creates resident tiles."""
-    return [source.tile(i, j) for i, j in pairs]
+    source = _for_task(source)
+    found = [source.tile(i, j) for i, j in pairs]
+    del source
+    trim_memory()
+    return found
+
+
+def _for_task(source: TileSource) -> TileSource:
+    """Copy features, so that the rows that they keep for the next tile are freed at the end of a task."""
+    return copy(source) if isinstance(source, FeatureTiles) else source
 
 
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
     """Iterate over the tiles of `pairs`, cast to `dtype` if given; tiles of a store are read ahead."""
     if not isinstance(tiles, KernelStore) or len(pairs) < 2:
         # Only reading benefits from a second thread: computing a tile ahead would compete with the product for cores.
+        tiles = tiles if isinstance(tiles, list) else _for_task(tiles)
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
             yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
@@ -181,7 +192,9 @@ def multiply_parts(
 
 def look_up(features: Any, what: str, arguments: tuple[Any, ...], blocks: Sequence[int]) -> np.ndarray:
     """Compute entries of some row blocks, such as columns, from the features instead of the tiles."""
-    return np.asarray(getattr(features, what)(*arguments, blocks))
+    found = np.asarray(getattr(features, what)(*arguments, blocks))
+    trim_memory()
+    return found
 
 
 def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
