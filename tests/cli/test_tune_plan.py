@@ -218,11 +218,11 @@ def _most_memory():
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
 def test_planned_peak_of_workers_with_wide_stored_views(tmp_path):
     rng = np.random.default_rng(0)
-    Y = (rng.random((2000, 4)) < 0.3).astype(np.uint8)
+    Y = (rng.random((1000, 4)) < 0.3).astype(np.uint8)
     X = {}
     for view in "abcdefgh":
-        rows = (Y @ rng.normal(size=(4, 3000)) + rng.normal(size=(2000, 3000))).astype(np.float32)
-        X[view] = zarr.create_array(tmp_path / view, data=rows, chunks=(1024, 3000))
+        rows = (Y @ rng.normal(size=(4, 6000)) + rng.normal(size=(1000, 6000))).astype(np.float32)
+        X[view] = zarr.create_array(tmp_path / view, data=rows, chunks=(500, 6000))
     model = dmo.KGHA("rbf", n_components=2, approximation=dmo.Exact("resident"), decoder=Scores(label_sets=False))
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, connect(cluster) as place:
         planned = plan_fit(model, X, 4).worker_bytes
