@@ -209,13 +209,13 @@ def _gather(source: Rows, picked: np.ndarray) -> Block:
     order = np.argsort(picked, kind="stable")
     rising = picked[order]
     parts = []
-    for run in np.split(rising, np.flatnonzero(np.diff(rising // _chunk_rows(source))) + 1):
+    for run in np.split(rising, np.flatnonzero(np.diff(rising // chunk_rows(source))) + 1):
         low = int(run[0])
         parts.append(rows(source, slice(low, int(run[-1]) + 1))[run - low])
     return stacked(parts)[np.argsort(order)]
 
 
-def _chunk_rows(source: Rows) -> int:
+def chunk_rows(source: Rows) -> int:
     """Return the number of rows per chunk of an array or per block of a stored view; 1024 for other sources."""
     chunks = getattr(source, "chunks", None)
     if not chunks:
@@ -236,7 +236,7 @@ def _chunk_end(source: Rows, row: int) -> int:
     if chunks and not isinstance(chunks[0], int):  # Chunks of Dask arrays can differ in size.
         edges = np.cumsum(chunks[0])
         return int(edges[np.searchsorted(edges, row, side="right")])
-    size = _chunk_rows(source) if chunks or hasattr(source, "block") else 1
+    size = chunk_rows(source) if chunks or hasattr(source, "block") else 1
     return min((row // size + 1) * size, source.shape[0])
 
 

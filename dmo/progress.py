@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _display: ContextVar[Progress | None] = ContextVar("dmo_progress", default=None)
 _seconds: ContextVar[dict[str, float] | None] = ContextVar("dmo_seconds", default=None)
 _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo_listener", default=None)
+_work: ContextVar[str] = ContextVar("dmo_work", default="")
 _EVERY = 5.0  # minimum time in seconds between two events of a running stage
 _LINES = 30.0  # time in seconds between two lines of text, which replace bars if there is no terminal
 
@@ -64,6 +66,23 @@ def listen(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def working_on(name: str) -> Iterator[None]:
+    """Begin the names of the Dask tasks of a context with the name of their computation, such as 'kgha als'."""
+    token = _work.set(name.lower())
+    try:
+        yield
+    finally:
+        _work.reset(token)
+
+
+def task_group(what: str) -> str:
+    """Return a unique key for a group of Dask tasks, which the dashboard shows under the name of the computation."""
+    # `dask.utils.key_split` removes all words after the first hyphen that contain other characters than letters.
+    name = f"{_work.get()} {what.strip('_')}".strip().replace("-", "_")
+    return f"{name}-{uuid.uuid4().hex}"
 
 
 @contextmanager

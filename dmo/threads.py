@@ -109,6 +109,14 @@ def reuse_memory() -> None:
             ctypes.CDLL(None).mallopt(*option)
 
 
+def trim_memory() -> None:
+    """Return free memory between live arrays to the operating system."""
+    # Small arrays that outlive a task split the memory that its rows have freed. The rows of the next task then do not
+    # fit, so that the memory of a worker would grow with every view.
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @contextmanager
 def given(threads: int | None) -> Iterator[None]:
     """Run compiled loops with `threads` threads in a context; None keeps the current number."""

@@ -291,7 +291,7 @@ OTHERS = {
         formats.schema._SHOWN formats.schema._FIRST formats.schema._TOGETHER formats.schema._CELLS formats.labels._DIGITS
         formats.matlab.COMPLEX formats.matlab.COMPRESSED formats.matlab.ENOUGH
         formats.matlab.HEADER formats.matlab.MATRIX formats.matlab.ROWS_PER_BYTE formats.matlab.USERBLOCK
-        hashing._STRIP fit.training_rows._BLOCK
+        hashing._STRIP
         formats.matlab.MOST_VALUES formats.text._LARGEST hashing._BLOCK serve.app._LONG serve.app._MANY
         serve.app.MINUTE stores._arrays.CRC_BYTES stores._arrays.STEP stores._schema.BLOCKS stores._schema.LARGEST
         stores._writer.CHUNK_BYTES stores.features._UNKNOWN stores.features._LABEL_BYTES blocks._BITS blocks._MANY
@@ -311,6 +311,7 @@ OTHERS = {
         workflows.program.INTERRUPTED workflows.program.TERMINATED workflows.program.WRONG
     """,
     "estimates of memory and of work": """
+        cluster.reading._FAST cluster.reading._PARTS cluster.reading._SPARE cluster.reading._WORTH
         fit.engine._SAMPLES fit.one_view._SHARE fit.row_sums._IN_TASK fit.row_sums._PARTS
         fit.row_sums._SEGMENT fit.row_sums._TASKS fit.row_sums._LIGHT fit.ridge_solves._KEPT fit.passes._SPARSE
         methods.shared_fits._MEMORY memory._SHARE memory.FACTORS

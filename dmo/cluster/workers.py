@@ -6,18 +6,17 @@ import asyncio
 import itertools
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dmo.cluster.connection import MORE_MEMORY, WorkerMemoryError, current_client
 from dmo.cluster.targets import await_worker
-from dmo.errors import amount
-from dmo.progress import stage
+from dmo.errors import UserError, amount
+from dmo.progress import stage, task_group
 from dmo.threads import reuse_memory, single_blas
 
 T = TypeVar("T")
@@ -32,6 +31,10 @@ _TRIES = 3  # maximum number of attempts of a computation without progress betwe
 log = logging.getLogger("dmo")
 
 
+class RestartedError(UserError):
+    """Exception for a call of `client.restart` during a computation."""
+
+
 def retried(
     client: Any, work: Callable[[], T], forget: Callable[[], None], progress: Callable[[], int] = lambda: 0
 ) -> T:
@@ -40,7 +43,7 @@ def retried(
     # prevent the loss, because the scheduler removes all copies of the data except one after some seconds.
     from distributed.comm import CommClosedError
 
-    tries, before = 1, progress()
+    tries, before, generation = 1, progress(), client.generation
     while True:
         try:
             return work()
@@ -50,7 +53,12 @@ def retried(
                 raise
             log.warning("workers were lost (%s); trying again", type(error).__name__)
             forget()
-            time.sleep(1.0)  # wait until the scheduler has noticed that workers were lost
+            time.sleep(1.0)  # wait until the scheduler has detected that workers were lost
+            if client.generation != generation:
+                raise RestartedError(
+                    f"the workers of {client.scheduler.address} were restarted during the computation; repeat it: with "
+                    "--checkpoint or dmo.stores.checkpoints.checkpoints, it resumes from its last checkpoint"
+                ) from error
             try:
                 await_worker(client, _PATIENCE)
             except TimeoutError as late:
@@ -174,29 +182,14 @@ def each(name: str, work: Callable[[int], T], numbers: Sequence[int]) -> Iterato
                 ahead = numbers[at : at + _AHEAD * threads]
                 for number in ahead:
                     if number not in tasks:
-                        key = f"{name}-{uuid.uuid4().hex}"
-                        tasks[number] = client.submit(run_task, shared.future(), [number], key=key, pure=False)
+                        given = shared.future(), [number]
+                        tasks[number] = client.submit(run_task, *given, key=task_group(name), pure=False)
                 return gathered(client, [tasks[i]])[0]
 
             found = retried(client, result, forget)
             del tasks[i]
             yield i, found
             advance(1)
-
-
-Reach: TypeAlias = Literal["process", "machine", "cluster"]
-"""Location in which the data of a fit are read: this process, workers on this machine, or workers on others."""
-
-
-def reach() -> Reach:
-    """Return the location in which the data of a fit are read."""
-    client = current_client()
-    if client is None:
-        return "process"
-    from distributed.utils import get_ip
-
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return "machine" if {worker["host"] for worker in workers} <= {"127.0.0.1", get_ip()} else "cluster"
 
 
 def grouped(items: Sequence[T], count: int) -> list[list[T]]:
@@ -248,11 +241,10 @@ def submit_each(
     """Submit a function as one task per list of arguments. `places` are the addresses of the preferred workers."""
     from dask import annotate
 
-    name = name or getattr(function, "func", function).__name__
     # The tasks of each call form a group of their own. The scheduler ignores the location of data for the tasks of a
     # large group with few dependencies, so different calls must not share a group. One group per task would be slow,
     # because the scheduler checks all groups whenever a task ends.
-    group = f"{name.strip('_')}-{uuid.uuid4().hex}"
+    group = task_group(name or getattr(function, "func", function).__name__)
     keys = [(group, number) for number in range(len(calls))]
     wanted = {"workers": lambda key: places[key[1]], "allow_other_workers": True} if places else {}
     with annotate(**wanted):

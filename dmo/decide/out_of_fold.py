@@ -12,12 +12,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import Block, PartialRows, Rows, Subset, crossed, sampled
+from dmo.cluster.reading import hashes, on_workers
 from dmo.fit.engine import FOLDS
 from dmo.fit.exact import Exact, Storage, exact_engine
 from dmo.fit.fitted_views import SOLVED_ROWS
@@ -188,7 +190,7 @@ def sample_keys(estimator: Any, Y: Rows, views: Mapping[str, Rows]) -> np.ndarra
         return mixed(np.arange(Y.shape[0]) + 1)
     keys = row_hashes(Y)
     for source in views.values():
-        keys = mixed(keys) + row_hashes(source)
+        keys = mixed(keys) + hashes(source)
     return mixed(keys)
 
 
@@ -225,8 +227,12 @@ def _read(source: Rows, index: np.ndarray, square: bool) -> Rows:
     """Read the rows at the ascending `index` into memory; of a kernel matrix, read only their columns."""
     if isinstance(source, PartialRows):
         return PartialRows(_read(source.source, index, square), source.present[index])
-    some = Subset(source, index)
-    return crossed(some, some) if square else sampled(source, index)
+    read = partial(_columns_of, source, index) if square else partial(sampled, source)
+    return on_workers("sampled rows", read, source, index)  # type: ignore[no-any-return]
+
+
+def _columns_of(source: Rows, columns: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return crossed(Subset(source, index), Subset(source, columns))
 
 
 def _part(views: Mapping[str, Rows], index: np.ndarray) -> dict[str, Rows]:

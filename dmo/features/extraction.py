@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from dmo import stores
 from dmo.blocks import row_blocks
-from dmo.cluster import usable_cores
-from dmo.cluster.workers import each, reach
+from dmo.cluster import current_client, usable_cores
+from dmo.cluster.workers import each
 from dmo.errors import SavedLocation, UserError
 from dmo.features.embedding import Embedding
 from dmo.features.images import Listing, UnreadableImage, image_digest, need_library, read_image
@@ -516,7 +516,7 @@ def by_blocks(
     threads: int | None,
 ) -> Iterator[T]:
     """Process blocks of images in the client, or with one task per block on the current cluster."""
-    if reach() == "process":
+    if current_client() is None:
         with stage(name, sum(where.stop - where.start for where in blocks)) as advance:
             for where in blocks:
                 yield work(where, threads, advance)

@@ -13,7 +13,7 @@ import numpy as np
 from dmo import stores
 from dmo.blocks import Rows, double, joined_columns, numbered, reads_sparse, rows
 from dmo.cluster import current_client
-from dmo.cluster.workers import Broadcast, grouped, retried
+from dmo.cluster.workers import Broadcast, grouped, retried, submit_each
 from dmo.errors import UserError, amount
 from dmo.fit.functions import Expansion, KernelExpansion, LinearExpansion
 from dmo.hashing import digest, fingerprint
@@ -283,7 +283,8 @@ def _built(
         block = tile_rows(n, sum(client.nthreads().values()), block)
     tiles = FeatureTiles(fitted, used, block, dtype)
     source = _stored(engine, tiles, used) if storage == "stored" and chunk is None else tiles
-    return FittedKernel(fitted, Tiles(source, client, storage == "resident", dtype, tiles), dtype)
+    name = f"view={'+'.join(used)}"
+    return FittedKernel(fitted, Tiles(source, client, storage == "resident", dtype, tiles, name), dtype)
 
 
 def _stored_chunk(kernel: MultiKernel, sources: Mapping[str, Rows]) -> int | None:
@@ -347,7 +348,7 @@ def _stored(engine: Exact, tiles: FeatureTiles, sources: Mapping[str, Rows]) -> 
                 # A lost worker may have written some of its tiles, so check again which tiles are missing.
                 rest = writer.missing()
                 groups = grouped(rest, 4 * max(1, sum(client.nthreads().values())))
-                futures = [client.submit(_write_tiles, shared.future(), group, pure=False) for group in groups]
+                futures = submit_each(client, _write_tiles, [(shared.future(), group) for group in groups])
                 for done, group in zip(futures, groups, strict=True):
                     done.result()
                     advance(len(group))

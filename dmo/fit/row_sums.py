@@ -23,7 +23,7 @@ from dmo.blocks import byte_count, row_blocks
 from dmo.cluster import current_client
 from dmo.cluster.workers import Broadcast, retried, run_task
 from dmo.errors import UserError
-from dmo.progress import stage
+from dmo.progress import stage, task_group
 from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
 
 BLOCK = 4096
@@ -110,7 +110,7 @@ def add_up(
         sums: Iterator[tuple[S | None, int]] = (
             _here(add, rest, beside, total)
             if client is None
-            else _on_cluster(client, add, rest, beside, segment_tasks(len(tasks)), total, kept.due)
+            else _on_cluster(client, name, add, rest, beside, segment_tasks(len(tasks)), total, kept.due)
         )
         for total, count in sums:
             advance(sum(len(task) for task in tasks[done : done + count]))
@@ -153,6 +153,7 @@ def _here(
 
 def _on_cluster(
     client: Any,
+    name: str,
     add: AddBlock[S],
     rest: Sequence[Sequence[slice]],
     beside: Beside,
@@ -180,11 +181,11 @@ def _on_cluster(
             ahead = max(2, -(-2 * sum(client.nthreads().values()) // size))
             for k in range(j, min(j + ahead, len(segments))):
                 if k not in parts:
-                    parts[k] = _tree(client, shared, segments[k], beside)
+                    parts[k] = _tree(client, name, shared, segments[k], beside)
             if before is None and here[1] is not None:
                 before = client.scatter([here[1]], hash=False)[0]
             part = parts.pop(j)
-            added = j + 1, part if before is None else client.submit(_plus, before, part, pure=False)
+            added = j + 1, part if before is None else _plus_on(client, name, before, part)
         # If a task failed or its result was lost, `result` raises the error, even if the client does not need the sum
         # yet.
         return added[1].result() if whole or added[1].exception() is not None else None
@@ -205,23 +206,28 @@ def _on_cluster(
         yield found, len(segment)
 
 
-def _tree(client: Any, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
+def _tree(client: Any, name: str, shared: Broadcast, segment: Sequence[Sequence[slice]], beside: Beside) -> Any:
     """Submit the tasks of a segment, and return a future of their sum."""
     futures = []
     for blocks in segment:
         own: Any = _of_rows(beside, blocks)
         if sum(byte_count(part) for part in own if part is not None) > _IN_TASK:
             own = client.scatter([own], hash=False)[0]
-        futures.append(client.submit(_worker_task, shared.future(), blocks, own, pure=False))
+        key = task_group(name)
+        futures.append(client.submit(_worker_task, shared.future(), blocks, own, key=key, pure=False))
     while len(futures) > 1:
         odd = [futures[-1]] if len(futures) % 2 else []
         pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
-        futures = [client.submit(_plus, a, b, pure=False) for a, b in pairs] + odd
+        futures = [_plus_on(client, name, a, b) for a, b in pairs] + odd
     return futures[0]
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:
     return run_task(_task, (add, blocks, own, None))
+
+
+def _plus_on(client: Any, name: str, left: Any, right: Any) -> Any:
+    return client.submit(_plus, left, right, key=task_group(f"sums of {name}"), pure=False)
 
 
 def _plus(left: S, right: S) -> S:

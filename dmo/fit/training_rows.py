@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
 
-from dmo.blocks import Block, Rows, RowsOf, Subset, in_memory, row_blocks, rows
-from dmo.cluster.workers import each
+from dmo.blocks import Block, Rows, RowsOf, Subset, in_memory, rows
+from dmo.cluster.reading import ComputedRows, hashes
 from dmo.errors import UserError
 from dmo.hashing import row_hashes
 from dmo.inputs import PreparedViews
 from dmo.inputs.views import KeptRows
 from dmo.stores import DenseView, SparseView
-
-_BLOCK = 4096
 
 
 class KeepsRows:
@@ -53,11 +50,7 @@ class VerifiedRows(RowsOf):
     @classmethod
     def of(cls, source: Rows, view: str) -> Self:
         """Hash all rows, on the workers of the current cluster if there is one."""
-        parts = row_blocks(source.shape[0], _BLOCK)
-        work = partial(_hashes, source, parts)
-        return cls(
-            source, np.concatenate([found for _, found in each("hashes of rows", work, range(len(parts)))]), view
-        )
+        return cls(source, hashes(source, exact=True), view)
 
     def __getitem__(self, where: slice) -> Block:
         block = rows(self.source, where)
@@ -68,10 +61,6 @@ class VerifiedRows(RowsOf):
                 "the fit; restore the data, or fit again"
             )
         return block
-
-
-def _hashes(source: Rows, parts: Sequence[slice], number: int) -> np.ndarray:
-    return row_hashes(rows(source, parts[number]), exact=True)
 
 
 def own_rows(model: Any, views: Mapping[str, Rows]) -> None:
@@ -91,7 +80,7 @@ def owned(source: Rows, view: str) -> Rows:
         return rows(source).copy()
     if isinstance(source, KeptRows) and in_memory(source.kept):
         return source.kept  # type: ignore[no-any-return]
-    if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows):
+    if isinstance(source, RowsOf | Subset) and not isinstance(source, KeptRows | ComputedRows):
         return replace(source, source=owned(source.source, view))
     if in_memory(source):
         return cast(Any, source).copy()  # type: ignore[no-any-return]

@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator
 from dmo.blocks import row_blocks
 from dmo.errors import TooFewSamples, UserError
 from dmo.parameters import flat, parts_of, places
+from dmo.progress import working_on
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _INSIDE = tuple(folder + os.sep for folder in (str(Path(__file__).parents[1]), os.path.dirname(sklearn.__file__)))
@@ -65,14 +66,15 @@ def _refuse_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> N
 def naming(estimator: BaseEstimator) -> Iterator[None]:
     """Prefix UserErrors of a code block with the name of an estimator, and release resources in `KEPT` at its end."""
     with ExitStack() as kept:
-        token = KEPT.set(kept)
+        token, title = KEPT.set(kept), getattr(estimator, "_title", type(estimator).__name__)
         kept.callback(KEPT.reset, token)
+        kept.enter_context(working_on(title))
         try:
             yield
         except UserError as error:
             text = str(error)
             if not text.startswith(type(estimator).__name__):
-                error.args = (f"{getattr(estimator, '_title', type(estimator).__name__)}: {text}",)
+                error.args = (f"{title}: {text}",)
             raise
 
 

@@ -34,7 +34,8 @@ from dmo.blocks import (
     stored_values,
     with_stored,
 )
-from dmo.cluster.workers import Reach, reach
+from dmo.cluster import current_client
+from dmo.cluster.reading import readable
 from dmo.errors import TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
 from dmo.formats.schema import Schema, learn_schema
@@ -342,7 +343,7 @@ def _source(key: str, view: Any, filled: bool, kind: ViewKind, partial: bool = F
                 "out, or use KGHA, MultiViewRidge or MultiSetCCA with several views, which support missing samples"
             )
         if keep and hasattr(view, "compute"):
-            view = KeptRows(view, key)
+            view = KeptRows(view, key) if current_client() is None else readable(view, key, KEPT.get(None))
         source = view if filled or _written_finite(view) else FiniteRows(view, key, kind)
         return source if present is None or isinstance(source, PartialRows) else PartialRows(source, present)
     shape = getattr(view, "shape", (0, 0))
@@ -395,7 +396,7 @@ class FiniteRows(RowsOf):
 
 
 class KeptRows(RowsOf):
-    """Row source that caches the rows that dask computes during a fit.
+    """Row source that caches rows that dask computes in the client process during a fit.
 
     Rows are cached in memory if a quarter of the free memory suffices, otherwise in a temporary local store.
     """
@@ -405,23 +406,20 @@ class KeptRows(RowsOf):
     computed: int  # number of rows that have been computed
     lock: Any
     until: ExitStack | None  # context that is closed at the end of the fit
-    reach: Reach  # location of the processes that read the rows
 
     def __init__(self, source: Rows, view: str):
         super().__init__(source)
         self.__dict__.update(view=view, kept=None, computed=0, lock=threading.Lock())
-        self.__dict__.update(until=KEPT.get(None), reach=reach())
+        self.__dict__.update(until=KEPT.get(None))
         if self.until is not None:
             self.until.callback(self.__dict__.update, kept=None, until=None)
-            if self.reach != "process":  # Workers may read the rows before the client process does.
-                self.__dict__.update(kept=self._keep(self.until))
 
     @classmethod
     def held(cls, views: Mapping[str, Rows]) -> dict[str, Rows]:
         """Load lazy views for a search that reads them often, if a quarter of the free memory suffices."""
         lazy = {key: view for key, view in views.items() if is_lazy(view) and presence(view) is None}
         size = sum(float(np.prod(view.shape)) * np.dtype(view.dtype).itemsize for view in lazy.values())
-        if reach() != "process" or not fits(size, _SHARE):
+        if current_client() is not None or not fits(size, _SHARE):
             return dict(views)
         made = {key: cls(view, key) for key, view in lazy.items()}
         for view in made.values():
@@ -449,18 +447,17 @@ class KeptRows(RowsOf):
         import dask.config
         import zarr
 
-        size, here = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize, self.reach == "process"
-        if here and fits(size, _SHARE):
+        size = float(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        if fits(size, _SHARE):
             log.info("view %r: %s that dask computes are kept in memory during the fit", self.view, amount(size))
             return rows(self.source)
         # Reading the rows a few times costs no more than writing a store.
-        if here and self.computed < _READINGS * len(self):
+        if self.computed < _READINGS * len(self):
             return None
         folder = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
         dense = isinstance(getattr(self.source, "_meta", None), np.ndarray)
-        if not dense or size > _SHARE * shutil.disk_usage(folder).free or self.reach == "cluster":
-            what = "view %r: dask computes its %s again at each read; store them where all workers can read them"
-            log.info(what, self.view, amount(size))
+        if not dense or size > _SHARE * shutil.disk_usage(folder).free:
+            log.info("view %r: dask computes its %s again at each read; store them", self.view, amount(size))
             return self.source
         place = until.enter_context(tempfile.TemporaryDirectory(dir=folder))
         log.info("view %r: %s that dask computes are kept in %s during the fit", self.view, amount(size), place)

@@ -11,6 +11,7 @@ import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +24,7 @@ from dmo.kernels.multikernel import FeatureTiles
 from dmo.linalg.operators import Operator
 from dmo.linalg.rows import FAN_IN, Home, Waiting, WorkerRows, added
 from dmo.stores import KernelStore
-from dmo.threads import in_threads
+from dmo.threads import in_threads, trim_memory
 
 Pair = tuple[int, int]
 T = TypeVar("T")
@@ -133,13 +134,23 @@ Tiled = list[np.ndarray] | TileSource
 
 def compute_tiles(source: TileSource, pairs: list[Pair]) -> list[np.ndarray]:
     """Compute the tiles of `pairs` in order, as a task that creates resident tiles."""
-    return [source.tile(i, j) for i, j in pairs]
+    source = _for_task(source)
+    found = [source.tile(i, j) for i, j in pairs]
+    del source
+    trim_memory()
+    return found
+
+
+def _for_task(source: TileSource) -> TileSource:
+    """Copy features, so that the rows that they keep for the next tile are freed at the end of a task."""
+    return copy(source) if isinstance(source, FeatureTiles) else source
 
 
 def _iterate(tiles: Tiled, pairs: list[Pair], dtype: np.dtype | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
     """Iterate over the tiles of `pairs`, converted to `dtype` if given. Tiles of a store are read ahead."""
     if not isinstance(tiles, KernelStore) or len(pairs) < 2:
         # A second thread speeds up reading, but computing tiles ahead would compete with the product for cores.
+        tiles = tiles if isinstance(tiles, list) else _for_task(tiles)
         for number, (i, j) in enumerate(pairs):
             tile = tiles[number] if isinstance(tiles, list) else tiles.tile(i, j)
             yield i, j, tile if dtype is None else tile.astype(dtype, copy=False)
@@ -190,7 +201,9 @@ def multiply_parts(
 
 def look_up(features: Any, what: str, arguments: tuple[Any, ...], blocks: Sequence[int]) -> np.ndarray:
     """Compute kernel entries of some row blocks, such as columns, from the features instead of the tiles."""
-    return np.asarray(getattr(features, what)(*arguments, blocks))
+    found = np.asarray(getattr(features, what)(*arguments, blocks))
+    trim_memory()
+    return found
 
 
 def _some(tiles: Tiled, numbers: list[int]) -> Tiled:
@@ -215,8 +228,9 @@ class Tiles(Operator):
         resident: bool = False,
         dtype: Any = np.float32,
         features: FeatureTiles | None = None,
+        name: str = "",
     ):
-        self.source, self.client, self.resident = source, client, resident
+        self.source, self.client, self.resident, self.name = source, client, resident, name
         self.features: Any = source if features is None else features
         self.n, self.dtype = source.n, np.dtype(dtype)
         self._slices = row_blocks(self.n, source.block)
@@ -280,11 +294,6 @@ class Tiles(Operator):
             )
         self._allowed = B.nbytes
 
-    def _submit(
-        self, function: Callable[..., Any], calls: Sequence[Sequence[Any]], places: Sequence[str] = ()
-    ) -> list[Any]:
-        return submit_each(self.client, function, calls, places=places)
-
     def _tiles(self) -> list[Any]:
         """Return the tiles of each group as arrays, or their source, as futures if there is a client."""
         self._deal()
@@ -302,7 +311,8 @@ class Tiles(Operator):
     def _computed(self) -> list[Any]:
         # Assign each task to a worker, because otherwise the scheduler runs all tasks on the worker that first receives
         # the source.
-        return self._submit(compute_tiles, [(self._shared.future(), group) for group in self.groups], self._near)
+        calls = [(self._shared.future(), group) for group in self.groups]
+        return submit_each(self.client, compute_tiles, calls, f"tiles {self.name}", self._near)
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retried(self.client, work, self._forget)
@@ -322,7 +332,8 @@ class Tiles(Operator):
         ]
         shares: list[list[Waiting]] = [[] for _ in parts]
         far: list[tuple[Waiting, str]] = []
-        for found, own, place in zip(self._submit(multiply_parts, calls), touched, self._near, strict=True):
+        products = submit_each(self.client, multiply_parts, calls, f"product {self.name}")
+        for found, own, place in zip(products, touched, self._near, strict=True):
             for number, at in enumerate(own):
                 shares[at].append(Waiting(operator.getitem, (found, number)))
                 # Extract a row part on the worker that computed it, because otherwise the whole result of the group is

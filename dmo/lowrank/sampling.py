@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmo.blocks import Block, Rows, RowsOf, first_entry, in_memory, sampled, stored_values
+from dmo.blocks import Block, Rows, RowsOf, first_entry, in_memory, stored_values
+from dmo.cluster.reading import read_sample
 from dmo.errors import UserError
 from dmo.inputs import COUNT, check_parameter
 from dmo.kernels import Kernel, parse
@@ -35,7 +36,7 @@ def learning_rows(fit_rows: int | None, rank: int | Literal["auto"], landmarks: 
 
 def gather(source: Rows, index: np.ndarray) -> Block:
     """Read rows with ascending indices into memory, and hold at most one more chunk of the source in memory."""
-    return source.take(index) if isinstance(source, SampledRows) else sampled(source, index)
+    return source.take(index) if isinstance(source, SampledRows) else read_sample(source, index)
 
 
 @dataclass(frozen=True, eq=False)

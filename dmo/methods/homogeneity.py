@@ -51,7 +51,7 @@ from dmo.methods.homogeneity_maps import HomogeneityMap, alternating_least_squar
 from dmo.methods.lazy_rows import row_by_row
 from dmo.methods.options import Solver
 from dmo.parameters import Part, parametrized
-from dmo.progress import stage
+from dmo.progress import stage, working_on
 from dmo.threads import in_threads
 
 T = TypeVar("T")
@@ -205,15 +205,16 @@ class HomogeneityEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         apply = HomogeneityMap(smoothers, self._weights(len(problem.views)), problem.weights)
         most = max(k, problem.classes)
         solver, seed = self._solver, self.random_state
-        if solver.method == "krylov":
-            start = None if problem.start is None else apply.roots * problem.start
-            if start is not None and problem.weights is None:
-                # A product with pseudo-samples is cheap and saves one step of the eigensolver.
-                start = apply(start)
-            pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
-        else:
-            plain = solver.method == "plain-als"
-            pairs = alternating_least_squares(apply, problem.n, most, solver.tol, solver.max_iter, seed, plain)
+        with working_on(f"{type(self).__name__} {solver.method}"):
+            if solver.method == "krylov":
+                start = None if problem.start is None else apply.roots * problem.start
+                if start is not None and problem.weights is None:
+                    # A product with pseudo-samples is cheap and saves one step of the eigensolver.
+                    start = apply(start)
+                pairs = krylov(apply, problem.n, most, start, solver.tol, solver.max_iter, seed)
+            else:
+                plain = solver.method == "plain-als"
+                pairs = alternating_least_squares(apply, problem.n, most, solver.tol, solver.max_iter, seed, plain)
         if not pairs.converged:
             self._warn(
                 f"{solver.method} stopped after {pairs.steps} steps with a residual of {pairs.residuals.max():.1e}; "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.cluster.workers import reach
+from dmo.cluster import current_client
 from dmo.decide.decoders import Scores, aside_samples
 from dmo.decide.out_of_fold import (
     PASSED_ROWS,
@@ -472,7 +472,7 @@ class MultiViewRidge(Incremental, SharedFits):
                 and data.complete
                 and self._skips_sets
                 and not (self._ridge_by_label or self._by_scores.standardize or self._decoder is not None)
-                and reach() == "process"
+                and current_client() is None
             )
         )
 

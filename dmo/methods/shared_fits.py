@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dmo.blocks import Rows, Subset, row_blocks
-from dmo.cluster.workers import reach
+from dmo.cluster import current_client
 from dmo.errors import UserError
 from dmo.fit.engine import decided, fit_maps, is_exact
 from dmo.fit.exact import exact_engine
@@ -225,7 +225,7 @@ class SharedMaps:
         """Return the training rows and the new rows, or their stored kernel exponents, and the low-rank kernels."""
         if factor is not None and self._bandwidths is None:
             self._bandwidths = self._landmarks(model, old, rescaled(model.kernel, 1 / factor), center)
-            if self._bandwidths and reach() == "process":
+            if self._bandwidths and current_client() is None:
                 size = sum(part.base.dtype.itemsize * part.base.rank for part in self._bandwidths.values())
                 n_old, n_new = (next(iter(part.values())).shape[0] for part in (old, new))
                 if size * (n_old + n_new) ** 2 // n_new <= _EXPONENTS:  # size in bytes for all folds
@@ -368,7 +368,7 @@ class MomentFolds(_Folds):
             raise UserError("a sweep over low-rank kernels cannot share fits if standardize > 0; use exact kernels")
 
     def __iter__(self) -> Iterator[tuple[int, int, HeldOut]]:
-        model, limit = self.model, _MEMORY // 2 if reach() == "process" else 0
+        model, limit = self.model, _MEMORY // 2 if current_client() is None else 0
         center = all(setting.get("center", model.center) for setting in self.algebra)
         whole = self._alike()
         if whole is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 from sklearn.base import clone, is_regressor
 
-from dmo.blocks import Rows, reads_sparse, rows, stored_values
+from dmo.blocks import Rows, chunk_rows, reads_sparse, rows, stored_values
 from dmo.cluster import current_client
 from dmo.decide.out_of_fold import HELD_OUT_ROWS
 from dmo.errors import UserError, amount
@@ -152,6 +152,15 @@ def tile_peak(n: int, columns: int, here: int, widest: int = 0) -> int:
 def basis_bytes(n: int) -> int:
     """Compute the size of a preconditioner in bytes."""
     return 4 * n * default_rank(n)
+
+
+def read_bytes(source: Rows, n: int, block: int) -> int:
+    """Estimate the memory in which one thread of a worker reads and prepares the rows of a tile, in bytes."""
+    # Rows are read and prepared for the tile, its other side, and the columns of a preconditioner. A store reads a
+    # chunk and copies rows from it.
+    d, size = source.shape[1], np.dtype(source.dtype).itemsize
+    chunk = min(chunk_rows(source), n) if is_lazy(source) else 0
+    return int(d * (min(block, n) * (size + 8) + default_rank(n) * (size + 4) + 2 * chunk * size))
 
 
 def moment_bytes(n: int, views: int, rank: int, labels: int) -> tuple[int, int, int]:
@@ -323,9 +332,10 @@ def _exact_plan(
         return Plan("exact", storage, entries, factors, model, peak, reason)
     client = current_client()
     threads = [thread_count()] if client is None else list(client.nthreads().values()) or [1]
-    dense = [source.shape[1] for source in views.values() if not reads_sparse(source)]
+    pairwise = {view for view, kernel in by_view.items() if parse(kernel).pairwise}
+    dense = [source for view, source in views.items() if view not in pairwise and not reads_sparse(source)]
     resident = storage == "resident"
-    peak = tile_peak(n, columns, held if client is None else 0, max(dense, default=0))
+    peak = tile_peak(n, columns, held if client is None else 0, max((source.shape[1] for source in dense), default=0))
     block = engine.block if client is None or storage == "stored" else tile_rows(n, sum(threads), engine.block)
     one = product_bytes(n, block, columns, threads, False)
     kept = product_bytes(n, block, columns, threads, True) - one
@@ -337,6 +347,8 @@ def _exact_plan(
     useful = useful_threads(n, engine.block, columns, sum(threads), storage == "stored")
     reason = _with_useful(reason, useful, sum(threads))
     work += basis_bytes(n) * (held + _MADE) // len(threads)
+    if storage != "stored":
+        work += max(threads) * max((read_bytes(source, n, block) for source in dense), default=0)
     if spectral:
         als = isinstance(estimator, HomogeneityEmbedding) and estimator._solver.method != "krylov"
         widest = 3 * wanted if als else basis_columns(columns, wanted)

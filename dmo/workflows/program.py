@@ -105,7 +105,11 @@ def code(error: BaseException) -> int | None:
     error = _cause(error)
     if isinstance(error, KeyboardInterrupt):
         return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
-    if _lost(error) or (isinstance(error, OSError) and error.errno in _LATER):
+    if (
+        _lost(error)
+        or type(error).__name__ == "RestartedError"
+        or (isinstance(error, OSError) and error.errno in _LATER)
+    ):
         return FAILED
     return WRONG if isinstance(error, (UserError, OSError, MemoryError, ImportError)) else None
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import scipy.sparse
 import zarr
+from distributed import LocalCluster
 from shell import record, run
 from sklearn.base import clone
 from sklearn.datasets import load_wine
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 import dmo
 import dmo.workflows.plan
 from dmo.cli.app import TUNED, app
+from dmo.cluster import connect
 from dmo.datasets import Samples
 from dmo.decoders import Scores
 from dmo.workflows.plan import plan_fit
@@ -206,6 +208,27 @@ def test_the_planned_peak_of_a_process_is_the_measured_one_within_a_seventh(mode
     child.join()
     assert 0.6 * dmo.workflows.plan.DRIVER < held < 1.1 * dmo.workflows.plan.DRIVER
     assert taken / 1.15 < planned < 1.15 * taken
+
+
+def _most_memory():
+    return 1024 * int(re.search("VmHWM:(.*)kB", Path("/proc/self/status").read_text())[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
+def test_planned_peak_of_workers_with_wide_stored_views(tmp_path):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((1000, 4)) < 0.3).astype(np.uint8)
+    X = {}
+    for view in "abcdefgh":
+        rows = (Y @ rng.normal(size=(4, 6000)) + rng.normal(size=(1000, 6000))).astype(np.float32)
+        X[view] = zarr.create_array(tmp_path / view, data=rows, chunks=(500, 6000))
+    model = dmo.KGHA("rbf", n_components=2, approximation=dmo.Exact("resident"), decoder=Scores(label_sets=False))
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, connect(cluster) as place:
+        planned = plan_fit(model, X, 4).worker_bytes
+        model.fit(X, Y)
+        peak = max(place.client.run(_most_memory).values())
+    assert peak / 1.25 < planned < 1.25 * peak
 
 
 class Workers:

@@ -284,6 +284,37 @@ def test_a_killed_pass_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
+def test_restart_of_workers_ends_a_pass_that_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any
+) -> None:
+    X = np.random.default_rng(0).standard_normal((640, 5))
+    views = {"a": X}
+    maps = {"a": nystrom(parse("rbf").fit(X), X, rank=8, random_state=0)}
+    monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 16)
+    monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
+    expected = collect_moments(FeatureRows(views, maps), None, client=client)[0]
+    tree, calls = dmo.fit.row_sums._tree, []
+
+    def restarts(*given: Any) -> Any:
+        calls.append(given)
+        found = tree(*given)
+        if len(calls) == 4:
+            client.restart()
+        return found
+
+    monkeypatch.setattr(dmo.fit.row_sums, "_tree", restarts)
+    with (
+        pytest.raises(UserError, match=r"were restarted during the .*with --checkpoint"),
+        checkpoints(str(tmp_path), 0),
+    ):
+        collect_moments(FeatureRows(views, maps), None, client=client)
+    assert len(calls) == 4
+    with checkpoints(str(tmp_path), 0):
+        found = collect_moments(FeatureRows(views, maps), None, client=client)[0]
+    assert len(calls) < 2 * 4
+    np.testing.assert_array_equal(found.gram, expected.gram)
+
+
 @pytest.mark.parametrize("name", ["kgha_annotation", "llt_tables", "mlsi_text", "morp_images", "morp_preferences"])
 def test_every_pipeline_takes_the_options_of_a_run(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

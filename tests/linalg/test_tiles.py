@@ -28,8 +28,9 @@ from threadpoolctl import threadpool_limits
 
 import dmo.linalg.cg
 import dmo.linalg.tiles
-from dmo import stores
+from dmo import KGHA, Exact, stores
 from dmo.blocks import row_blocks
+from dmo.cluster import connect
 from dmo.cluster.workers import grouped, run_task, submit
 from dmo.errors import UserError, amount
 from dmo.kernels import RBF
@@ -191,6 +192,17 @@ def test_a_product_moves_few_rows(threads: int, most: float) -> None:
 def test_the_dashboard_shows_what_tasks_do(client: Any) -> None:
     seen = {key_split(future.key) for future in (submit(client, f, 1) for f in (abs, partial(pow, 2)))}
     assert seen == {"abs", "pow"}
+
+
+def test_tasks_have_the_name_of_their_computation(client: Any) -> None:
+    X = np.random.default_rng(0).random((60, 5))
+    views = {"hsv": X[:, :2], "dense-sift": X}
+    model = KGHA("rbf", n_components=2, solver="als", approximation=Exact("resident"))
+    with connect(client):
+        model.fit(views, (X[:, :3] > 0.5).astype(int))
+    names = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {f"kgha als product view={view}" for view in ("hsv", "dense_sift")} <= names
+    assert "kgha tiles view=hsv" in names
 
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 100])

@@ -1,5 +1,6 @@
 """Check that dask inputs have lazy dask results with the same values as NumPy inputs."""
 
+import os
 import pickle
 import tempfile
 import threading
@@ -14,6 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 import scipy.sparse
+import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dmo import (
@@ -320,6 +322,10 @@ def _counting(folder: Path, A: np.ndarray) -> da.Array:
     return da.concatenate([da.from_delayed(dask.delayed(chunk)(k), (30, A.shape[1]), A.dtype) for k in range(4)])
 
 
+def _copies(dask_worker: Any) -> list[str]:
+    return [path.name for path in Path(dask_worker.local_directory).glob("dmo-*")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["memory", "a temporary store", "workers"])
 @pytest.mark.parametrize("approximation", [Nystrom(rank=20), Exact(storage="recomputed", block=32)])
@@ -341,13 +347,46 @@ def test_a_fit_keeps_what_dask_computes_and_says_where(
         model.fit(_counting(tmp_path, A), y)
         counts = [len((tmp_path / str(k)).read_text(encoding="ascii")) for k in range(4)]
         scores = model.decision_function(A)  # exact models compute scores from training rows
-    # A temporary store is written only after two passes, and a block that spans two chunks computes both chunks.
-    assert max(counts) <= (5 if place == "a temporary store" else 1)
-    said = [record.getMessage() for record in caplog.records if "dask computes" in record.msg]
+    # A temporary store is written only after two passes, and a block that spans two chunks computes both chunks. Each
+    # of two workers computes a block twice before it keeps a copy, but does not compute it in each of many products.
+    assert max(counts) <= {"memory": 1, "a temporary store": 5, "workers": 24}[place]
+    said = [text for record in caplog.records if "2.8 KiB" in (text := record.getMessage())]
     assert len(said) == 1
-    assert f"2.8 KiB that dask computes are kept in {'memory' if place == 'memory' else tmp_path}" in said[0]
+    assert {"memory": "in memory", "a temporary store": str(tmp_path), "workers": "the workers compute"}[place] in said[
+        0
+    ]
+    assert not any(client.run(_copies).values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]  # the temporary store was removed
     assert_allclose(scores, model.fit(A, y).decision_function(A), atol=1e-4)  # conjugate gradients have this tolerance
+
+
+def _read_at(folder: Path, zarray: Any) -> Any:
+    """Return the dask array of a stored array, and record the process that reads each of its blocks in a folder."""
+    return da.from_zarr(zarray).map_blocks(_recorded, folder, meta=np.empty((0, 0)))
+
+
+def _recorded(block: np.ndarray, folder: Path) -> np.ndarray:
+    (folder / str(os.getpid())).touch()
+    return block
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+@pytest.mark.parametrize("form", ["stored", "computed", "persisted"])
+def test_workers_read_arrays_of_dask(
+    form: str, kernel: str, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = A @ A.T if kernel == "precomputed" else A
+    stored = zarr.create_array(tmp_path / "x.zarr", data=given, chunks=(20, given.shape[1]))
+    (tmp_path / "readers").mkdir()
+    lazy = da.from_zarr(stored) if form == "stored" else _read_at(tmp_path / "readers", stored)
+    engines = {"precomputed": Exact(storage="resident", block=25), "rbf": Nystrom(rank=15, precision="float64")}
+    model = MultiViewRidge(kernel, approximation=engines[kernel])
+    expected = model.fit(given, Y).decision_function(given)
+    with caplog.at_level("INFO", logger="dmo"), connect(client):
+        model.fit(client.persist(lazy) if form == "persisted" else lazy, Y)
+        assert_allclose(model.decision_function(given), expected, atol=1e-6)
+    assert not (tmp_path / "readers" / str(os.getpid())).exists()
+    assert ("the workers compute" in caplog.text) == (form != "stored")
 
 
 def test_a_model_has_the_source_of_the_rows_that_its_fit_kept() -> None:
