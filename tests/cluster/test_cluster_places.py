@@ -881,7 +881,7 @@ def test_the_plan_of_a_product_counts_its_tasks(n: int, block: int, threads: int
         key = "answer"
 
     class Cluster:
-        id, status = "none", "running"
+        id, status, generation = "none", "running", 0
 
         def nthreads(self) -> dict[str, int]:
             return dict.fromkeys(map(str, range(threads)), 1)

@@ -292,7 +292,8 @@ def test_restart_of_workers_ends_a_pass_that_resumes(
     maps = {"a": nystrom(parse("rbf").fit(X), X, rank=8, random_state=0)}
     monkeypatch.setattr(dmo.fit.row_sums, "BLOCK", 16)
     monkeypatch.setattr(dmo.fit.row_sums, "TASK_BLOCKS", 1)
-    expected = collect_moments(FeatureRows(views, maps), None, client=client)[0]
+    with dmo.cluster.connect(client):
+        expected = collect_moments(FeatureRows(views, maps), None)[0]
     tree, calls = dmo.fit.row_sums._tree, []
 
     def restarts(*given: Any) -> Any:
@@ -304,13 +305,14 @@ def test_restart_of_workers_ends_a_pass_that_resumes(
 
     monkeypatch.setattr(dmo.fit.row_sums, "_tree", restarts)
     with (
+        dmo.cluster.connect(client),
         pytest.raises(UserError, match=r"were restarted during the .*with --checkpoint"),
         checkpoints(str(tmp_path), 0),
     ):
-        collect_moments(FeatureRows(views, maps), None, client=client)
+        collect_moments(FeatureRows(views, maps), None)
     assert len(calls) == 4
-    with checkpoints(str(tmp_path), 0):
-        found = collect_moments(FeatureRows(views, maps), None, client=client)[0]
+    with dmo.cluster.connect(client), checkpoints(str(tmp_path), 0):
+        found = collect_moments(FeatureRows(views, maps), None)[0]
     assert len(calls) < 2 * 4
     np.testing.assert_array_equal(found.gram, expected.gram)
 
