@@ -302,7 +302,8 @@ OTHERS = {
         cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
-        cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
+        cluster.workers._TRIES progress._DELAY progress._EVERY progress._LINES progress._REFRESH
+        stores._lock.RENEW stores._lock.STALE
         stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
         stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,

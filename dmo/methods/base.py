@@ -43,6 +43,7 @@ from dmo.memory import compared
 from dmo.methods.options import NamedEngine, fill_docstrings
 from dmo.parameters import Parametrized, Part, parts_of, refuse_unknown
 from dmo.persistence import Persistent, decoded, encode, with_prefix, without_prefix
+from dmo.progress import shown
 
 
 class Estimator(Named, Persistent, Parametrized):
@@ -74,9 +75,10 @@ class Estimator(Named, Persistent, Parametrized):
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
-        data = self._data(X, y, sample_weight)
-        left = self._learn(data)
-        self._decide(data, left)
+        with shown():
+            data = self._data(X, y, sample_weight)
+            left = self._learn(data)
+            self._decide(data, left)
         if not self._only_scores and compared() is None:  # Inner fits are discarded, so they need no copy of the rows.
             own_rows(self, data.views)
         return self
