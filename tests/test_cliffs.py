@@ -269,6 +269,8 @@ OTHERS = {
         cli.help_pages.LINES cli.help_pages.WIDTH
         cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
         cli.apply.LABELS_SHOWN
+        methods.base._CHARTED methods.base._LISTED
+        representation._BELOW representation._HEIGHT representation._LEFT representation._WIDTH
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
