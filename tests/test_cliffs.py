@@ -273,7 +273,7 @@ OTHERS = {
         representation._BELOW representation._HEIGHT representation._LEFT representation._WIDTH
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
-        report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
+        report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS report.space._DOTS report.space._NAMED
         report.figures._POINTS report.figures._CORNERS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
