@@ -278,6 +278,7 @@ OTHERS = {
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
+        workflows.trial.FIELDS
         workflows.fitting._CURVE
     """,
     "limits and parts of files and requests": """
