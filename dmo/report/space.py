@@ -118,7 +118,7 @@ def _draw_labels(
     """Draw the samples of each label in a color, and all other samples in gray."""
     masks = {name: mask[chosen] for name, mask in (labels or {}).items()}
     others = ~np.any([np.zeros(len(points), bool), *masks.values()], axis=0)
-    dots = {"s": size, "linewidths": 0, "rasterized": True}
+    dots: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": True}
     if others.any():
         ax.scatter(*points[others].T, color=GRAY, alpha=0.5, label="other" if masks else None, **dots)
     for (name, mask), color, marker in zip(masks.items(), _COLORS, MARKERS):
@@ -129,5 +129,6 @@ def _draw_labels(
 
 def _draw_values(ax: Axes, points: np.ndarray, values: np.ndarray, size: float) -> None:
     """Draw samples in the color of a regression target, with a color bar."""
-    dots = ax.scatter(*points.T, c=values, s=size, cmap="viridis", linewidths=0, rasterized=True)
+    x, y = points.T
+    dots = ax.scatter(x, y, c=values, s=size, cmap="viridis", linewidths=0, rasterized=True)
     ax.figure.colorbar(dots, ax=ax, label="target")

@@ -103,6 +103,7 @@ function enterRow(event) {
   const controls = [...byId("fields").querySelectorAll("input, select, textarea")];
   const cells = controls.map((made, place) => [model.fields[place], made.value]);
   take([new File([inCsv([[id, `Row ${entered}`], ...cells])], `row ${entered}.csv`)]);
+  waiting.then(() => byId("status").scrollIntoView());
 }
 
 async function start() {
