@@ -28,8 +28,8 @@ def plot_space(
 ) -> Axes:
     """Plot samples in the space of a fitted model, with colors for their labels, classes or target.
 
-    At most ten labels have a color, those with the most samples. A sample with several of these labels has the color of
-    the rarest one. At most 50 000 evenly spaced samples are drawn.
+    At most ten labels have a color, those with the most samples. Markers of rarer labels cover markers of more frequent
+    labels of the same sample. At most 50 000 evenly spaced samples are drawn.
 
     Parameters
     ----------
