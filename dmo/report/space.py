@@ -101,13 +101,14 @@ def _target(y: Any, n: int) -> np.ndarray:
 
 
 def _labels(model: BaseEstimator, y: Any, n: int) -> dict[str, np.ndarray]:
-    """Return the samples of each label as masks, for the labels with the most samples, most frequent label first."""
+    """Return the samples of each label as masks: the most frequent labels first, or classes in their order."""
     reader: Any = clone(model)
     Y, known = check_partial_labels(reader, y, n)
     Y = Y if known is None else Y * known
     counts = np.asarray(Y.sum(axis=0)).ravel().astype(int)
     names = getattr(reader, "label_names_", getattr(reader, "classes_", range(len(counts))))
     shown = np.argsort(-counts, kind="stable")[:_NAMED]
+    shown = shown if getattr(reader, "multilabel_", True) else np.sort(shown)  # Classes do not overlap.
     columns = Y[:, shown].toarray() if hasattr(Y, "toarray") else np.asarray(Y[:, shown])
     return {f"{plain(names[j])} ({counts[j]})": columns[:, i] == 1 for i, j in enumerate(shown)}
 
