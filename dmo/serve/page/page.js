@@ -2,6 +2,7 @@
 // Insert all text as text, never as markup, because names of files and labels are untrusted.
 "use strict";
 
+const FEW = 20; // number of columns up to which the form and the values of a sample are open
 const byId = (id) => document.getElementById(id);
 const known = new Map(); // id -> {id, labels: [{name, value, given, on}], checked, element}
 let model = null;
@@ -64,7 +65,7 @@ const meaning = () =>
 function showForm() {
   if (!model.fields.length) return;
   byId("enter").hidden = false;
-  byId("enter").open = model.fields.length <= 12;
+  byId("enter").open = model.fields.length <= FEW;
   for (const field of model.fields) {
     const label = element("label", field.name);
     label.append(control(field));
@@ -202,7 +203,7 @@ function add(found, group, number, older) {
 function showFeatures(section, features) {
   const cells = Object.entries(features);
   section.hidden = !cells.length;
-  section.open = cells.length <= 12;
+  section.open = cells.length <= FEW;
   section.querySelector("summary").textContent = `Values of ${cells.length} columns`;
   for (const [name, value] of cells) {
     const row = element("tr");
