@@ -139,7 +139,7 @@ class Trial:
             for column in schema.columns:
                 width = len(column.features)
                 for sample, value in zip(found, column.cells(X[:, first : first + width])):
-                    sample[column.name] = _written(column, value, X.dtype)
+                    sample[column.name] = _written(value, X.dtype)
                 first += width
         return found
 
@@ -400,12 +400,10 @@ class Trial:
         return found, ids
 
 
-def _written(column: Column, value: float | str | None, dtype: np.dtype) -> str | None:
-    """Format a cell of a table as text that can be read again; booleans are true and false."""
+def _written(value: float | str | None, dtype: np.dtype) -> str | None:
+    """Format a cell of a table as text that can be read again."""
     if value is None or isinstance(value, str):
         return value
-    if column.kind == "boolean" and value in (0.0, 1.0):
-        return "true" if value else "false"
     return exact(float(f"{value:.7g}") if dtype == np.float32 else value)
 
 
