@@ -87,7 +87,7 @@ def shown() -> Iterator[None]:
     import dask.config  # Import lazily, because commands need progress reports before they need Dask.
 
     asked = dask.config.get("dmo.progress", None)
-    if asked is False or (asked is None and not (sys.stderr.isatty() or _in_notebook())):
+    if asked is False or (asked is None and not (getattr(sys.stderr, "isatty", bool)() or _in_notebook())):
         yield
         return
     with bars(brief=True, delay=_DELAY):
