@@ -39,6 +39,7 @@ from .methods.tagprop import TagProp
 from .methods.trace import TraceEmbedding
 from .methods.two_pass_knn import TwoPassKNN
 from .persistence import load
+from .report.space import plot_space as plot_space
 from .select.tuning import tune as tune
 
 __version__: str
@@ -77,5 +78,6 @@ __all__ = [
     "Views",
     "impute_views",
     "load",
+    "plot_space",
     "tune",
 ]

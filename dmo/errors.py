@@ -26,6 +26,10 @@ class UserError(ValueError):
     """
 
 
+class MissingValues(UserError):
+    """Error for missing values that the estimator does not impute."""
+
+
 class TooFewSamples(UserError):
     """Error for too few samples or too few samples per label, which can occur in a fold but not in all the data."""
 

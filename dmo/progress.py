@@ -1,14 +1,17 @@
-"""Progress reports of long stages, which are shown as bars only if a program requests them."""
+"""Progress reports of long stages, which commands, and long calls in terminals and notebooks, show as bars."""
 
 from __future__ import annotations
 
+import html
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any
 
 from dmo.errors import visible
@@ -23,14 +26,17 @@ _listener: ContextVar[Callable[[dict[str, Any]], None] | None] = ContextVar("dmo
 _work: ContextVar[str] = ContextVar("dmo_work", default="")
 _EVERY = 5.0  # minimum time in seconds between two events of a running stage
 _LINES = 30.0  # time in seconds between two lines of text, which replace bars if there is no terminal
+_DELAY, _REFRESH = 1.0, 0.5  # time in seconds after which library calls show bars, and refresh interval of notebooks
 
 
 @contextmanager
-def bars(console: Console | None = None, disable: bool = False, brief: bool = False) -> Iterator[dict[str, float]]:
+def bars(
+    console: Console | None = None, disable: bool = False, brief: bool = False, delay: float = 0.0
+) -> Iterator[dict[str, float]]:
     """Show a progress bar on standard error for every `stage` in a context."""
     # If standard error is not a terminal, a line of text replaces the bars every 30 s. The line shows the progress, the
     # elapsed time and the remaining time of the innermost stage. At the end, one line per stage is printed, unless
-    # `brief` is true.
+    # `brief` is true. With a `delay` in seconds, the bars appear after this time and are removed at the end.
     from rich import progress  # Progress bars are rarely needed, so import `rich` only on demand.
     from rich.console import Console
 
@@ -41,21 +47,53 @@ def bars(console: Console | None = None, disable: bool = False, brief: bool = Fa
     )
     seconds: dict[str, float] = {}
     console = console or Console(stderr=True)
-    hidden = disable or (brief and not console.is_terminal)
-    with progress.Progress(*columns, console=console, disable=hidden) as display:
-        tokens = _display.set(display), _seconds.set(seconds)
-        ended = threading.Event()
-        lines = threading.Thread(target=_tell_lines, args=(display, ended), daemon=True)
-        if not disable and not console.is_terminal:
-            lines.start()
-        try:
-            yield seconds
-        finally:
-            ended.set()
-            if lines.ident is not None:
-                lines.join()
-            _display.reset(tokens[0])
-            _seconds.reset(tokens[1])
+    notebook = console.is_jupyter and not disable
+    hidden = disable or notebook or (brief and not console.is_terminal)
+    display = progress.Progress(*columns, console=console, disable=hidden, transient=delay > 0)
+    tokens = _display.set(display), _seconds.set(seconds)
+    starter, ended = threading.Timer(delay, display.start), threading.Event()
+    told: tuple[Any, ...] = (_tell_notebook, display, ended) if notebook else (_tell_lines, display, ended)
+    lines = threading.Thread(target=copy_context().run, args=told, daemon=True)
+    if delay:
+        starter.daemon = True
+        starter.start()
+    else:
+        display.start()
+    if notebook or not (disable or console.is_terminal):
+        lines.start()
+    try:
+        yield seconds
+    finally:
+        ended.set()
+        starter.cancel()
+        for thread in (starter, lines):
+            if thread.ident is not None:
+                thread.join()
+        display.stop()
+        _display.reset(tokens[0])
+        _seconds.reset(tokens[1])
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Show the progress of a call in a terminal or notebook if it takes longer than a second.
+
+    The setting `dmo.progress` of Dask's configuration can enable (true) or disable (false) the display everywhere.
+    """
+    # Bars of a surrounding call already show the stages. Only the main thread and process show bars, because several
+    # displays at the same time, such as those of parallel fits in scikit-learn, would overwrite each other.
+    observed = any(found.get() is not None for found in (_display, _seconds, _listener))
+    if observed or threading.current_thread() is not threading.main_thread() or parent_process() is not None:
+        yield
+        return
+    import dask.config  # Import lazily, because commands need progress reports before they need Dask.
+
+    asked = dask.config.get("dmo.progress", None)
+    if asked is False or (asked is None and not (getattr(sys.stderr, "isatty", bool)() or _in_notebook())):
+        yield
+        return
+    with bars(brief=True, delay=_DELAY):
+        yield
 
 
 @contextmanager
@@ -142,6 +180,33 @@ def _tell_lines(display: Progress, ended: threading.Event) -> None:
         running = [task for task in display.tasks if not task.finished and task.stop_time is None]
         if running:
             display.console.print(_progress_line(running[-1]), highlight=False, soft_wrap=True)
+
+
+def _in_notebook() -> bool:
+    """Return whether the process runs the cells of a notebook, whose standard error is not a terminal."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+def _tell_notebook(display: Progress, ended: threading.Event) -> None:
+    """Update an output of a notebook cell with the progress of all running stages, and clear it at the end."""
+    from IPython.display import HTML
+    from IPython.display import display as put
+
+    if ended.wait(_DELAY):
+        return
+    output: Any = put(HTML(""), display_id=True)
+    while not ended.wait(_REFRESH):
+        running = [task for task in display.tasks if not task.finished and task.stop_time is None]
+        output.update(HTML("<br>".join(map(_notebook_line, running))))
+    output.update(HTML(""))
+
+
+def _notebook_line(task: Task) -> str:
+    """Format the progress of a stage as an HTML progress bar and a line of text."""
+    line = html.escape(_progress_line(task))
+    value = f' max="{task.total:g}" value="{task.completed:g}"' if task.total else ""
+    return f'<progress{value} aria-label="{line}"></progress> {line}'
 
 
 def _progress_line(task: Task) -> str:

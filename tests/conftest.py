@@ -14,6 +14,7 @@ from places import await_workers
 
 # Disable fsync before Dask reads its configuration, because test files do not need to survive a crash.
 os.environ.setdefault("DASK_DMO__STORES__FSYNC", "false")
+os.environ.setdefault("DASK_DMO__PROGRESS", "false")  # tests print no progress bars, even in a terminal
 # With Dask's default intervals, an idle cluster uses 11 % of a core.
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
 os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL", "10s")

@@ -267,15 +267,18 @@ OTHERS = {
     """,
     "layout of pages, figures and messages": """
         cli.help_pages.LINES cli.help_pages.WIDTH
-        cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TOP
+        cli.apply._SHOWN cli.demo.N_DIGITS cli.demo.N_TRAIN cli.demo.SEED cli.demo.TILE cli.demo.TOP cli.demo.WORKERS
         cli.apply.LABELS_SHOWN
+        methods.base._CHARTED methods.base._LISTED
+        representation._BELOW representation._HEIGHT representation._LEFT representation._WIDTH
         cli.session.WIDTH cli.learn._SHOWN report.canvas.WIDTH report.figures._BINS report.figures._STEPS
         report.page.IMAGE_BYTES report.page.IMAGE_SIDE report.page.MOST_LABELS
-        report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS
+        report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS report.space._DOTS report.space._NAMED
         report.figures._POINTS report.figures._CORNERS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
         workflows.report_figures._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
+        workflows.trial.FIELDS
         workflows.fitting._CURVE
     """,
     "limits and parts of files and requests": """
@@ -302,7 +305,8 @@ OTHERS = {
         cluster.workers._SENDING
         cluster.targets._LONGEST cluster.targets._MESSAGES cluster.targets._PAUSE
         cluster.targets._REACH cluster.workers._LOOK cluster.workers._PAUSED
-        cluster.workers._TRIES progress._EVERY progress._LINES stores._lock.RENEW stores._lock.STALE
+        cluster.workers._TRIES progress._DELAY progress._EVERY progress._LINES progress._REFRESH
+        stores._lock.RENEW stores._lock.STALE
         stores._lock.TORN stores._folder._LONGEST stores.checkpoints.SECONDS stores.checkpoints._LEAST
         stores.checkpoints.SHARE stores.checkpoints._SPEED
     """,

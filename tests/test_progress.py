@@ -2,18 +2,20 @@
 
 import io
 import re
+import sys
 import time
 from types import SimpleNamespace
 
+import dask
 import pytest
 from rich.console import Console
 from rich.progress import Task, TaskID
 
 import dmo.progress
-from dmo.progress import bars, stage
+from dmo.progress import bars, shown, stage
 
 
-def shown(console: Console) -> str:
+def last_line(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()[-1] if console.file.getvalue() else ""
 
@@ -46,8 +48,8 @@ def test_a_stage_that_ends_is_complete_with_the_steps_it_took(
     with bars(console), stage("work", total) as advance:
         for step in steps:
             advance(step)
-    assert "work " in shown(console)
-    assert f" {counter} " in shown(console)
+    assert "work " in last_line(console)
+    assert f" {counter} " in last_line(console)
 
 
 def test_a_stage_that_raises_is_shown_as_failed(console: Console) -> None:
@@ -58,9 +60,9 @@ def test_a_stage_that_raises_is_shown_as_failed(console: Console) -> None:
 
     with bars(console) as seconds, pytest.raises(ZeroDivisionError):
         failing()
-    assert "work (failed)" in shown(console)
-    assert "3/8" in shown(console)
-    assert "8/8" not in shown(console)
+    assert "work (failed)" in last_line(console)
+    assert "3/8" in last_line(console)
+    assert "8/8" not in last_line(console)
     assert "work" in seconds
 
 
@@ -91,7 +93,7 @@ def test_a_stage_that_comes_again_keeps_its_line_and_adds_its_time(monkeypatch: 
 def test_bars_may_be_switched_off_and_still_take_the_time(console: Console) -> None:
     with bars(console, disable=True) as seconds, stage("work"):
         pass
-    assert shown(console) == ""
+    assert last_line(console) == ""
     assert seconds["work"] >= 0
 
 
@@ -142,3 +144,59 @@ def test_on_a_terminal_there_are_bars_alone(monkeypatch: pytest.MonkeyPatch) -> 
         advance(1)
         time.sleep(0.05)
     assert "steps" not in terminal.file.getvalue()  # type: ignore[attr-defined]
+
+
+class Terminal(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def work() -> None:
+    with shown(), shown(), stage("work", 4) as advance:
+        advance(1)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("setting", "delay", "printed"),
+    [(None, 0.001, True), (True, 0.001, True), (False, 0.001, False), (None, 9.0, False)],
+)
+def test_long_calls_show_bars_in_a_terminal(
+    setting: bool | None, delay: float, printed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(dmo.progress, "_DELAY", delay)
+    with dask.config.set({"dmo.progress": setting}):
+        work()
+    assert ("work" in terminal.getvalue()) == printed
+
+
+def test_calls_show_no_bars_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dmo.progress, "_DELAY", 0.001)
+    with dask.config.set({"dmo.progress": None}):
+        work()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_notebooks_show_bars_as_html(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[str] = []
+
+    def display(html: str, display_id: bool) -> SimpleNamespace:
+        return SimpleNamespace(update=outputs.append)
+
+    monkeypatch.setattr(dmo.progress, "_DELAY", 0.001)
+    monkeypatch.setattr(dmo.progress, "_REFRESH", 0.001)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+    with dask.config.set({"dmo.progress": None}):
+        work()
+    assert re.match(r'<progress max="4" value="1" aria-label="work: 25% \(1 of 4 steps\)', next(filter(None, outputs)))
+    assert outputs[-1] == console.file.getvalue() == ""  # type: ignore[attr-defined]

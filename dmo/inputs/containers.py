@@ -16,6 +16,7 @@ from dmo.devices import to_numpy
 from dmo.errors import UserError
 from dmo.formats.frames import as_frame, vectors
 from dmo.inputs.needs import warn_caller
+from dmo.representation import table
 
 log = logging.getLogger("dmo")
 
@@ -130,6 +131,16 @@ class Views:
     def __repr__(self) -> str:
         widths = ", ".join(f"{name}: {view.shape[1]}" for name, view in self._views.items())
         return f"<Views of {self.shape[0]} samples, {widths}>"
+
+    def _repr_html_(self) -> str:
+        """Represent the views in notebooks by a table."""
+        rows = [(name, int(view.shape[1]), _type_of(view), type(view).__name__) for name, view in self._views.items()]
+        return table(["view", "columns", "data type", "container"], rows, f"Views of {self.shape[0]} samples")
+
+
+def _type_of(view: Any) -> str:
+    """Return the data types of the columns of a view."""
+    return ", ".join(dict.fromkeys(map(str, view.dtypes if hasattr(view, "iloc") else [view.dtype])))
 
 
 class ViewSource(Protocol):

@@ -36,7 +36,7 @@ from dmo.blocks import (
 )
 from dmo.cluster import current_client
 from dmo.cluster.reading import readable
-from dmo.errors import TooFewSamples, UserError, amount
+from dmo.errors import MissingValues, TooFewSamples, UserError, amount
 from dmo.formats.frames import vectors
 from dmo.formats.schema import Schema, learn_schema
 from dmo.inputs.containers import SINGLE, Inputs, as_views, plain, split_columns
@@ -576,7 +576,7 @@ def _not_finite(
             if kind == "fillable features"
             else "impute missing values"
         )
-        return UserError(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
+        return MissingValues(f"view {key!r} has NaN at {place}; {cure}, or drop the sample from every view")
     cure = "divide the features by a constant, so that their squares do not overflow"
     if np.isinf(value):
         cure = "replace it, or drop the sample from every view"

@@ -41,8 +41,11 @@ from dmo.kernels import Kernel
 from dmo.kernels.composite import is_pairwise
 from dmo.memory import compared
 from dmo.methods.options import NamedEngine, fill_docstrings
+from dmo.metrics.named import ERRORS
 from dmo.parameters import Parametrized, Part, parts_of, refuse_unknown
 from dmo.persistence import Persistent, decoded, encode, with_prefix, without_prefix
+from dmo.progress import shown
+from dmo.representation import score_chart, table
 
 
 class Estimator(Named, Persistent, Parametrized):
@@ -74,9 +77,10 @@ class Estimator(Named, Persistent, Parametrized):
         check_parameters(self)
         self._begin()
         y, sample_weight = paired(X, y, sample_weight)
-        data = self._data(X, y, sample_weight)
-        left = self._learn(data)
-        self._decide(data, left)
+        with shown():
+            data = self._data(X, y, sample_weight)
+            left = self._learn(data)
+            self._decide(data, left)
         if not self._only_scores and compared() is None:  # Inner fits are discarded, so they need no copy of the rows.
             own_rows(self, data.views)
         return self
@@ -194,6 +198,10 @@ class Estimator(Named, Persistent, Parametrized):
             }
 
 
+_CHARTED, _LISTED = 60, 10
+"""Maximum numbers of candidates in the chart and in the table of a result."""
+
+
 @dataclass(frozen=True)
 class SweepResult:
     """Result of a grid search, with the scores of all candidates and the best estimator.
@@ -258,6 +266,21 @@ class SweepResult:
         found |= {"mean_test_score": means, "std_test_score": np.array([row["std"] for row in self.table])}
         found["rank_test_score"] = 1 + (means[None, :] > means[:, None]).sum(axis=1)
         return found
+
+    def _repr_html_(self) -> str:
+        """Represent the result in notebooks by the best parameters, a chart and a table of the best scores."""
+        sign = -1.0 if self.metric in ERRORS else 1.0  # A search maximizes errors as negative numbers.
+        ranked = sorted(self.table, key=lambda row: -row["mean"])[:_CHARTED]
+        scores = [(sign * row["mean"], row.get("std", 0.0)) for row in ranked]
+        title = f"{self.metric} {sign * self.best_score:.4g}, best of {self.tried} candidates"
+        found = table(["best parameter", "value"], self.best_params.items(), title)
+        if not ranked:
+            return found
+        names = dict.fromkeys(name for row in ranked for name in row if name not in ("mean", "std", "folds"))
+        varied = [name for name in names if len({str(row.get(name)) for row in ranked}) > 1]
+        rows = [[*(row.get(name, "") for name in varied), *own] for row, own in zip(ranked[:_LISTED], scores)]
+        head = [*varied, self.metric, "standard deviation"]
+        return found + score_chart(scores, self.metric) + table(head, rows, f"the {len(rows)} best candidates")
 
     def to_meta(self) -> dict[str, Any]:
         """Convert the result, without the estimator, to values that a model store saves as JSON.

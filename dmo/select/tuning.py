@@ -25,7 +25,7 @@ from sklearn.utils import _safe_indexing, get_tags
 import dmo
 from dmo.blocks import SINGLE, Rows, Subset, presence, reads_sparse, rows, spread
 from dmo.decide.decoders import Calibration, PlugIn, Scores
-from dmo.errors import UserError
+from dmo.errors import MissingValues, UserError
 from dmo.fit.engine import is_exact, reasoned_engine
 from dmo.fit.view_neighbors import named_distances
 from dmo.inputs import (
@@ -41,6 +41,7 @@ from dmo.inputs import (
     prepare_views,
     sample_count,
 )
+from dmo.inputs.needs import warn_caller
 from dmo.inputs.outputs import hierarchy_of
 from dmo.inputs.preparation import scalable
 from dmo.inputs.views import KeptRows
@@ -54,6 +55,7 @@ from dmo.methods.catalog import METHODS
 from dmo.methods.ridge import MultiViewRidge
 from dmo.methods.view_weights import PER_TARGET
 from dmo.parameters import nested
+from dmo.progress import shown
 from dmo.registry import REGISTRY
 from dmo.select.sweeps import (
     Metric,
@@ -99,7 +101,8 @@ def tune(
         Estimator, or its name in the command `dmo tune`, such as "ridge", "kgha" or "morp". Parameters that `grid` does
         not list keep their values.
     X : mapping of view to rows, list of rows, or rows
-        Views of the n training samples.
+        Views of the n training samples. If arrays or tables have missing values and the estimator imputes nothing, they
+        are replaced by the means of the training rows, as by `prepare=Prepare(impute="mean")`, with a warning.
     Y : array-like of shape (n, L) or (n,), or n lists of labels
         Labels or regression targets, in any form that `fit` of the estimator accepts.
     grid : mapping of str to sequence, default=None
@@ -129,6 +132,11 @@ def tune(
     UserError
         If the name of the estimator, a parameter or the metric is unknown.
 
+    Notes
+    -----
+    Searches and fits that take longer than a second show progress bars in terminals and notebooks. To disable them,
+    call `dask.config.set({"dmo.progress": False})`, or set the environment variable `DASK_DMO__PROGRESS=false`.
+
     Examples
     --------
     >>> from sklearn.datasets import make_multilabel_classification
@@ -153,9 +161,11 @@ def search(
     """Choose parameters like `tune`, and return a SweepResult that contains the fitted estimator."""
     estimator = making_sets(estimator, metric) if "decoder" not in (grid or ()) else estimator
     Y, _ = paired(X, Y)
+    if "prepare__impute" not in (grid or ()):
+        estimator = _imputing(estimator, X)
     problem = _Problem.of(estimator, X, Y, metric, cv, random_state)
     how = getattr(estimator, "_search", "grid")
-    with remembering():
+    with shown(), remembering():
         if grid is None and how == "kernels":
             found = _kernel_search(problem)
         elif grid is None and how == "machines":
@@ -170,6 +180,22 @@ def search(
                     chosen["ridge"] = _around(found["ridge"])
                 found = problem.extended([{**chosen, **problem.decoders}])
         return problem.finished(found)  # Inside the context, the final fit reuses distances from the last round.
+
+
+def _imputing(estimator: Any, X: Any) -> Any:
+    """Return the estimator, which imputes means if it imputes nothing and X in memory has missing values."""
+    if "prepare" not in estimator.get_params(deep=False) or estimator._prepare.impute is not None:
+        return estimator
+    try:
+        with naming(estimator):
+            check_raw_views(clone(estimator), X, reset=True, partial=getattr(estimator, "_takes_partial_views", False))
+    except MissingValues:
+        warn_caller(
+            "tune: missing values are replaced by the means of their columns; pass an estimator with "
+            "prepare=Prepare(impute='mean'), 'median' or 'zero' to choose the replacement"
+        )
+        return clone(estimator).set_params(prepare__impute="mean")
+    return estimator
 
 
 @dataclass

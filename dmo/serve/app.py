@@ -32,6 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import dmo
 from dmo.errors import UserError, visible
 from dmo.formats.files import suffix
+from dmo.workflows.search import space
 from dmo.workflows.trial import ENDINGS, Trial, Upload, corrections_csv, readers
 
 _PAGE = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js", "/openapi.json": "openapi.json"}
@@ -75,7 +76,10 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
                 "model": type(trial.model).__name__,
                 "version": dmo.__version__,
                 "labels": trial.names,
+                "task": trial.task,
                 "values": trial.kind,
+                "fields": trial.fields,
+                "space": None if known is None else space(known)[0],
                 "images": trial.extractor is not None,
                 "endings": list(ENDINGS),
                 "views": {view: {"columns": n, "named": view in trial.columns} for view, n in trial.widths.items()},
@@ -85,6 +89,11 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
         )
 
     async def describe(request: Request) -> Response:
+        asked = request.query_params.get("all")
+        only = int(asked) if asked is not None and asked.isdecimal() else None
+        if asked is not None and only is None:
+            raise UserError(f"all = {asked!r}; pass the number of a sample, counted from 0")
+
         async with request.form(max_files=limits.files, max_fields=0) as form:
             given = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
             if not given:
@@ -95,8 +104,8 @@ def make_app(trial: Trial, title: str, token: str, limits: Limits | None = None,
                     uploads = [_kept(part, Path(folder), number) for number, part in enumerate(given)]
                     of_rows = trial.extractor is None or all(suffix(upload.name) in ENDINGS for upload in uploads)
                     if not of_rows:
-                        return {"samples": trial.images(uploads), "notes": []}
-                    return {"samples": trial.rows(uploads, limits.seconds), "notes": list(trial.notes)}
+                        return {"samples": trial.images(uploads, only), "notes": []}
+                    return {"samples": trial.rows(uploads, limits.seconds, only), "notes": list(trial.notes)}
 
             return JSONResponse(await answered(work))
 

@@ -19,7 +19,7 @@ import psutil
 import scipy.sparse
 
 from dmo import stores
-from dmo.blocks import SINGLE, Rows, rows
+from dmo.blocks import SINGLE, Rows, dense, rows
 from dmo.datasets import open_npz, open_table
 from dmo.datasets.files import documents
 from dmo.datasets.samples import TextVocabulary
@@ -48,8 +48,9 @@ _MEMORY, _COPIES, _OTHERS = 3 << 30, 4, 1000
 number of columns that the model does not use. PyArrow alone reserves 1 GiB of address space."""
 _SMALL = 1 << 16
 """Maximum size in bytes of text files that are read in the main process, which is ten times faster for small files."""
-NEIGHBORS, SHOWN, SIDE = 6, 12, 160
-"""Number of neighbors and number of labels that are shown per sample, and side length of a thumbnail in pixels."""
+NEIGHBORS, SHOWN, SIDE, FIELDS = 6, 12, 160, 60
+"""Number of neighbors and number of labels that are shown per sample, side length of a thumbnail in pixels, and maximum
+number of table columns whose values are shown."""
 log = logging.getLogger("dmo")
 
 Read = tuple[dict[str, Any], list[str] | None, list[str]]
@@ -98,7 +99,51 @@ class Trial:
         assert self.known is not None
         return Places(rows_of(self.known, space(self.known)[1], "place samples"))
 
-    def images(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+    @cached_property
+    def table(self) -> dict[str, Schema]:
+        """Schemas of the views, if all views are columns of one table that is small enough to be shown, or empty."""
+        known = {view: self.columns[view] for view in self.widths if view in self.columns}
+        named = {name for schema in known.values() for name in (column.name for column in schema.columns)}
+        right = all(len(known[view].features) == self.widths[view] for view in known)
+        complete = known.keys() | self.texts.keys() >= self.widths.keys()
+        return known if self.extractor is None and right and complete and len(named) <= FIELDS else {}
+
+    @cached_property
+    def fields(self) -> list[dict[str, Any]]:
+        """Columns of the table, with their types and the values of an example, which is the first known sample."""
+        if not self.table:
+            return []
+        some = {} if self.known is None else self.known.some(slice(0, 1))
+        example = self._cells({view: rows(X) for view, X in some.items()})[0] if some else {}
+        columns = [(view, schema.decimal, column) for view, schema in self.table.items() for column in schema.columns]
+        columns += [(view, ".", Column(view, "text")) for view in self.texts if view in self.widths]
+        prepared = getattr(self.model, "preparations_", {})
+        found = {
+            column.name: {
+                "name": column.name,
+                "kind": column.kind,
+                "levels": list(column.levels),
+                "decimal": decimal,
+                "missing": column.kind == "text" or (view in prepared and prepared[view].fill is not None),
+                "example": example.get(column.name),
+            }
+            for view, decimal, column in columns
+        }
+        return list(found.values())
+
+    def _cells(self, views: Mapping[str, Any]) -> list[dict[str, str | None]]:
+        """Convert rows of the views to one mapping of column name to text per sample."""
+        found: list[dict[str, str | None]] = [{} for _ in range(next(iter(views.values())).shape[0])]
+        for view, schema in self.table.items():
+            X, first = dense(views[view]), 0
+            for column in schema.columns:
+                width = len(column.features)
+                for sample, value in zip(found, column.cells(X[:, first : first + width])):
+                    sample[column.name] = _written(value, X.dtype)
+                first += width
+        return found
+
+    def images(self, uploads: Sequence[Upload], only: int | None = None) -> list[dict[str, Any]]:
         """Predict the labels of uploaded images, whose features are extracted as in training."""
         if self.extractor is None:
             raise UserError(
@@ -107,9 +152,11 @@ class Trial:
         views, failures = self.extractor.rows([upload.path for upload in uploads], 1)
         for number, reason in failures.items():
             raise UserError(reason.replace(str(uploads[number].path), uploads[number].name))
-        return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths})
+        return self._answers([upload.name for upload in uploads], {view: views[view] for view in self.widths}, only)
 
-    def rows(self, uploads: Sequence[Upload], seconds: float | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self, uploads: Sequence[Upload], seconds: float | None = None, only: int | None = None
+    ) -> list[dict[str, Any]]:
         """Predict the labels of uploaded rows, in one file for all views or in one file per view."""
         small = all(one.path.suffix in (".csv", ".tsv") and one.path.stat().st_size <= _SMALL for one in uploads)
         views, ids, self.notes[:] = (
@@ -122,7 +169,7 @@ class Trial:
         if 0 in counts.values():
             raise UserError(f"{uploads[0].name} has no rows; pass at least one sample")
         n = next(iter(counts.values()))
-        return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views)
+        return self._answers(row_names(uploads[0].name, n) if ids is None else ids, views, only)
 
     def _apart(self, uploads: Sequence[Upload], seconds: float) -> Read:
         """Call `read_all` in a separate process with limited memory and a time limit of `seconds`."""
@@ -167,23 +214,36 @@ class Trial:
             ids = own if ids is None else ids
         return views, ids, list(dict.fromkeys(self.notes))
 
-    def _answers(self, ids: Sequence[str], views: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _answers(self, ids: Sequence[str], views: Mapping[str, Any], only: int | None = None) -> list[dict[str, Any]]:
+        """Predict the labels of samples, or all labels of a single sample if its number `only` is given."""
+        if only is not None:
+            if not 0 <= only < len(ids):
+                raise UserError(f"there is no sample {only}; pass a number below {len(ids)}")
+            ids, views = [ids[only]], {view: X[only : only + 1] for view, X in views.items()}
+        most = SHOWN if only is None else len(self.names)
         found = self.model.decide(views, self.count)
         values, given = found.scores if found.probabilities is None else found.probabilities, found.sets
-        near = self._neighbors(views, found.scores)
+        near, cells = self._neighbors(views, found.scores), self._cells(views) if self.table else [{}] * len(ids)
         answers = []
         for i, name in enumerate(ids):
             labels: list[dict[str, Any]]
             if given is None:  # Round values as `dmo annotate --csv` does.
                 labels = [{"name": target, "value": float(f"{v:.6g}")} for target, v in zip(self.names, values[i])]
             else:
-                order = np.lexsort((-values[i], ~given[i]))[: max(SHOWN, int(given[i].sum()))]
+                order = np.lexsort((-values[i], ~given[i]))[: max(most, int(given[i].sum()))]
                 labels = [
                     {"name": self.names[j], "value": round(float(values[i, j]), 4), "given": bool(given[i, j])}
                     for j in order
                 ]
-            answers.append({"id": name, "labels": labels, "neighbors": near[i] if near else []})
+            answers.append({"id": name, "features": cells[i], "labels": labels, "neighbors": near[i] if near else []})
         return answers
+
+    @property
+    def task(self) -> str:
+        """Kind of the outputs: "labels", "classes" (one per sample), or "targets" for regression."""
+        if learned_values(self.model):
+            return "targets"
+        return "labels" if getattr(self.model, "multilabel_", True) else "classes"
 
     @property
     def kind(self) -> str:
@@ -338,6 +398,13 @@ class Trial:
                 )
         self._note(upload, notes)
         return found, ids
+
+
+def _written(value: float | str | None, dtype: np.dtype) -> str | None:
+    """Format a cell of a table as text that can be read again."""
+    if value is None or isinstance(value, str):
+        return value
+    return exact(float(f"{value:.7g}") if dtype == np.float32 else value)
 
 
 def _ids(where: str, name: str, column: pd.Series) -> list[str]:

@@ -808,9 +808,8 @@ def test_the_performance_report_of_a_block_is_written(tmp_path: Path, local_clus
 
 
 def test_every_setting_is_read_somewhere() -> None:
-    places = [
-        CLUSTER.parent / "dmo" / place for place in ("cluster/*.py", "stores/*.py", "features/*.py", "devices.py")
-    ]
+    patterns = ("cluster/*.py", "stores/*.py", "features/*.py", "devices.py", "progress.py")
+    places = [CLUSTER.parent / "dmo" / pattern for pattern in patterns]
     sources = "".join(path.read_text(encoding="utf-8") for place in places for path in place.parent.glob(place.name))
 
     def names(tree: dict[str, Any], prefix: str = "") -> list[str]:

@@ -1389,3 +1389,21 @@ def test_projections_are_tuned_on_as_many_components_as_few_rows_columns_and_cla
     if name == "embedding":
         with pytest.raises(UserError, match="does not learn from labels"):
             dmo.tune(dmo.TraceEmbedding("pca"), X[some], y[some], grid={"n_components": [1, 2]})
+
+
+@pytest.mark.parametrize("grid", [None, {"ridge": [0.1, 1.0]}, {"ridge": [0.1], "prepare__impute": ["median"]}])
+def test_tune_imputes_missing_values_with_a_warning(grid):
+    X, Y = make_multilabel_classification(n_samples=60, n_classes=3, random_state=0)
+    X = pd.DataFrame(X.astype(float))
+    X.iloc[3, 1:], chosen = np.nan, grid is not None and "prepare__impute" in grid
+    if chosen:
+        model = dmo.tune("ridge", X, Y, grid=grid)
+    else:
+        with pytest.warns(UserWarning, match=r"missing values are replaced by the means.*prepare=Prepare\(impute"):
+            model = dmo.tune("ridge", X, Y, grid=grid)
+    assert model.prepare.impute == ("median" if chosen else "mean")
+    given = dmo.MultiViewRidge(prepare=dmo.Prepare(impute="median"))
+    assert dmo.tune(given, X, Y, grid={"ridge": [0.1]}).prepare.impute == "median"
+    X.iloc[3, 1] = np.inf
+    with pytest.raises(UserError, match="has inf"):
+        dmo.tune("ridge", X.fillna(0.0), Y, grid={"ridge": [0.1]})

@@ -37,8 +37,18 @@ def test_the_page_asks_and_is_answered(trial):
     about = page.get("model.json").json()
     assert about["labels"] == trial.names
     assert about["samples"] == 60
+    assert (about["task"], about["space"]) == ("labels", "scores")
+    assert [(field["name"], field["kind"], field["missing"]) for field in about["fields"]] == [
+        ("weight", "number", False),
+        ("color", "category", False),
+        ("price", "number", False),
+    ]
     (sample,) = page.post("describe", files={"file": ROW}).json()["samples"]
     assert sample["id"] == "x"
+    assert sample["features"] == {"weight": "1", "color": "red", "price": "2"}
+    assert page.post("describe?all=0", files={"file": ROW}).json()["samples"] == [sample]  # all four labels are shown
+    for number in ("1", "-1", "x"):
+        assert page.post(f"describe?all={number}", files={"file": ROW}).status_code == 422
     assert sample["labels"] == trial._answers(["x"], {"shop": np.array([[1.0, 0, 0, 1, 2]])})[0]["labels"]
     table = page.post("corrections.csv", json={"samples": [{"id": "x", "labels": ["warm", "new"]}]})
     assert table.text == "sample,labels\nx,warm;new\n"
@@ -148,7 +158,7 @@ def test_requests_beyond_their_number_in_a_minute_are_refused_until_it_is_over(t
 def test_requests_beyond_the_time_are_answered_and_those_at_once_are_few(trial, monkeypatch):
     begun, go = threading.Event(), threading.Event()
 
-    def slow(self, uploads, seconds):
+    def slow(self, uploads, seconds, only):
         begun.set()
         go.wait(20)
         return []

@@ -73,6 +73,20 @@ def test_a_row_is_dropped_put_right_and_taken_home(shop, tmp_path):
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
         page.get_by_text("At most 64 MiB and 500 rows per request").wait_for()
+        assert "predicts which of 4 labels a sample has" in page.locator("#about").text_content()
+        assert page.locator("#example pre").text_content().startswith("weight,color,price\n")
+        page.get_by_role("button", name="Predict").click()
+        row = page.locator(".sample").filter(has=page.get_by_role("heading", name="Row 1", exact=True))
+        row.get_by_text("item 0 1.00").wait_for()  # the example row is the first known sample
+        assert row.locator("th").all_text_contents() == ["weight", "color", "price"]
+        assert row.locator("td").all_text_contents()[1] == "red"
+        assert "Cosine similarity of the scores of the model" in row.locator(".meaning").text_content()
+        page.get_by_label("weight").fill("9.5")
+        page.get_by_role("button", name="Predict").click()
+        page.get_by_role("heading", name="Row 2", exact=True).wait_for()
+        assert page.locator(".sample").first.locator("td").first.text_content() == "9.5"
+        for name in ("Row 1", "Row 2"):
+            page.get_by_role("button", name=f"Remove {name}").click()
         page.set_input_files("#files", [tmp_path / "new.csv"])
         page.get_by_text("Done.", exact=True).wait_for()
         assert errors == []

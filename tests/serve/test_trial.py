@@ -269,3 +269,51 @@ def test_corrections_are_labels_that_the_readers_of_labels_take(tmp_path):
     for label in ("a;b", "a\nb", " "):
         with pytest.raises(UserError, match="cannot be written"):
             corrections_csv([("a", [label])])
+
+
+def test_fields_describe_an_example_row_that_can_be_read_again(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["size;color;organic;day;price"]
+    for i in range(40):
+        size = f"{rng.normal():.2f}".replace(".", ",") if i != 7 else ""
+        lines.append(
+            f"{size};{'red' if i % 2 else 'dark blue'};{'yes' if i % 3 else 'no'};2025-01-{1 + i % 28:02d};{i}"
+        )
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    work = [str(tmp_path / name) for name in ("f.zarr", "m.zarr")]
+    given = ("--view", f"x={tmp_path / 't.csv'}", "--label-columns", "price", "--type", "price=number")
+    run("ingest", "files", work[0], *given, "--type", "day=date")
+    run("fit", "ridge", *work, "--impute", "mean")
+    trial = open_trial(work[1], None, None, 50)
+    assert trial.task == "targets"
+    fields = {field["name"]: field for field in trial.fields}
+    assert [field["kind"] for field in fields.values()] == ["number", "category", "boolean", "date"]
+    assert {field["decimal"] for field in fields.values()} == {","}
+    assert all(field["missing"] for field in fields.values())
+    example = {name: field["example"] for name, field in fields.items()}
+    assert example == {"size": lines[1].split(";")[0].replace(",", "."), "color": "dark blue"} | {
+        "organic": "false",
+        "day": "2025-01-01",
+    }
+    cells = [text.replace(".", ",") if name == "size" else text for name, text in example.items()]
+    written = ",".join(fields) + "\n" + ",".join(f'"{cell}"' for cell in cells) + "\n"
+    (answer,) = trial.rows([sent(tmp_path, "row.csv", written)])
+    assert answer["features"] == example
+    assert answer["neighbors"][0]["sample"] == "0"
+    (answer,) = trial.rows([sent(tmp_path, "row.csv", "size,color,organic,day\n,red,yes,2025-01-02\n")])
+    assert answer["features"]["size"] is None
+
+
+def test_all_labels_of_a_single_sample_are_predicted(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 4)), rng.random((60, 20)) < 0.2
+    Samples({"x": X}, Y.astype(float)).write(str(tmp_path / "set.zarr"))
+    dmo.MultiViewRidge().fit({"x": X}, Y).save(str(tmp_path / "model.zarr"))
+    trial = open_trial(str(tmp_path / "model.zarr"), None, 3, 50)
+    upload = sent(tmp_path, "new.npy", npy(array=X[:5]))
+    few, (every,) = trial.rows([upload])[2], trial.rows([upload], only=2)
+    assert (len(few["labels"]), len(every["labels"]), few["features"]) == (12, 20, {})
+    assert every["labels"][:12] == few["labels"]
+    assert (every["id"], trial.fields) == ("new.npy:2", [])
+    with pytest.raises(UserError, match="there is no sample 5; pass a number below 5"):
+        trial.rows([upload], only=5)

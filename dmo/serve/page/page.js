@@ -2,10 +2,12 @@
 // Insert all text as text, never as markup, because names of files and labels are untrusted.
 "use strict";
 
+const FEW = 20; // number of columns up to which the form and the values of a sample are open
 const byId = (id) => document.getElementById(id);
 const known = new Map(); // id -> {id, labels: [{name, value, given, on}], checked, element}
 let model = null;
 let saved = true;
+let entered = 0; // number of rows that were entered in the form
 let waiting = Promise.resolve();
 
 function element(tag, text, className) {
@@ -38,7 +40,71 @@ function inSentences(about) {
   const size = `${Math.round(about.limits.bytes / 1048576) || "<1"} MiB and ${about.limits.rows} rows per request`;
   return about.images
     ? `Images, whose features are computed as for the training images, or rows of the model's views as ${kinds}. At most ${size}.`
-    : `Rows of ${columns} as ${kinds}${several}. At most ${size}.`;
+    : model.fields.length
+      ? `Tables with the ${model.fields.length} columns of the example row, or arrays of features: ${kinds}. At most ${size}.`
+      : `Rows of ${columns} as ${kinds}${several}. At most ${size}.`;
+}
+
+// Sentence about the outputs of the model, with the names of some of them.
+function task(about) {
+  const n = about.labels.length;
+  const what = {
+    labels: `predicts which of ${n} labels a sample has`,
+    classes: `predicts one of ${n} classes`,
+    targets: n === 1 ? "predicts a number" : `predicts ${n} numbers`,
+  }[about.task];
+  const more = n > 8 ? `, and ${n - 8} more` : "";
+  return `${about.model} model that ${what}: ${about.labels.slice(0, 8).join(", ")}${more}.`;
+}
+
+const meaning = () =>
+  `Cosine similarity ${model.space === "embedding" ? "in the embedding" : "of the scores"} of the model: ` +
+  "1 is most similar, 0 unrelated, \u22121 opposite.";
+
+// Form with one control per column of the training table, which contains the example row.
+function showForm() {
+  if (!model.fields.length) return;
+  byId("enter").hidden = false;
+  byId("enter").open = model.fields.length <= FEW;
+  for (const field of model.fields) {
+    const label = element("label", field.name);
+    label.append(control(field));
+    byId("fields").append(label);
+  }
+  if (model.fields.every((field) => field.example === null)) return;
+  const empty = model.fields.some((field) => field.missing) ? " Missing values can be left empty." : "";
+  byId("origin").textContent = `The values are those of the first known sample.${empty}`;
+  byId("example").hidden = false;
+  byId("example").querySelector("pre").textContent = inCsv(model.fields.map((field) => [field, field.example || ""]));
+}
+
+function control(field) {
+  const levels = field.kind === "boolean" ? ["true", "false"] : field.levels;
+  const made = element(field.kind === "text" ? "textarea" : levels.length ? "select" : "input");
+  if (levels.length) made.append(...["", ...levels].map((level) => element("option", level)));
+  if (field.kind === "number") Object.assign(made, { type: "number", step: "any" });
+  if (field.kind === "date") made.placeholder = "2026-01-31";
+  made.required = !field.missing;
+  made.value = field.example || "";
+  return made;
+}
+
+// CSV with a header; numbers use the decimal separator of the training table.
+function inCsv(cells) {
+  const quoted = (text) => (/^[\w.+-]*$/.test(text) ? text : `"${text.replaceAll('"', '""')}"`);
+  const written = ([field, text]) => quoted(field.kind === "number" ? text.replace(".", field.decimal) : text);
+  return `${cells.map(([field]) => quoted(field.name)).join(",")}\n${cells.map(written).join(",")}\n`;
+}
+
+function enterRow(event) {
+  event.preventDefault();
+  entered += 1;
+  const names = model.fields.map((field) => field.name.toLowerCase());
+  const id = { name: ["id", "sample", "image"].find((name) => !names.includes(name)), kind: "identifier" };
+  const controls = [...byId("fields").querySelectorAll("input, select, textarea")];
+  const cells = controls.map((made, place) => [model.fields[place], made.value]);
+  take([new File([inCsv([[id, `Row ${entered}`], ...cells])], `row ${entered}.csv`)]);
+  waiting.then(() => byId("status").scrollIntoView());
 }
 
 async function start() {
@@ -50,11 +116,11 @@ async function start() {
   }
   document.title = `${model.title}: dmo`;
   byId("title").textContent = model.title;
-  const near = model.samples === null ? "" : `, neighbors among ${model.samples} samples`;
-  const outputs = `${model.labels.length} ${model.values === "numbers" ? "targets" : "labels"}`;
-  byId("about").textContent = `${model.model}, ${outputs}${near}; dmo ${model.version}`;
+  const near = model.samples === null ? "" : ` Neighbors are searched among ${model.samples} known samples.`;
+  byId("about").textContent = `${task(model)}${near} dmo ${model.version}.`;
   byId("takes").textContent = inSentences(model);
   byId("labels").append(...model.labels.map((name) => Object.assign(element("option"), { value: name })));
+  showForm();
 }
 
 const isView = (file) => isRows(file) && file.name.replace(/\..*$/, "") in model.views;
@@ -65,6 +131,12 @@ function groups(files) {
   return [...(views.length ? [views] : []), ...files.filter((file) => !views.includes(file)).map((file) => [file])];
 }
 
+async function describe(group, query) {
+  const form = new FormData();
+  for (const file of group) form.append("file", file, file.name);
+  return (await answer(fetch(`describe${query}`, { method: "POST", body: form }))).json();
+}
+
 async function send(files) {
   const errors = byId("errors");
   let refused = 0;
@@ -73,12 +145,10 @@ async function send(files) {
   const older = byId("samples").firstElementChild; // Insert new samples above it, in their order.
   for (const [place, group] of all.entries()) {
     byId("status").textContent = all.length > 1 ? `Describing ${place + 1} of ${all.length} ...` : "Describing ...";
-    const form = new FormData();
-    for (const file of group) form.append("file", file, file.name);
     try {
-      const found = await (await answer(fetch("describe", { method: "POST", body: form }))).json();
+      const found = await describe(group, "");
       errors.append(...found.notes.map((note) => element("li", note)));
-      for (const sample of found.samples) add(sample, isRows(group[0]) ? null : group[0], older);
+      for (const [number, sample] of found.samples.entries()) add(sample, group, number, older);
     } catch (error) {
       refused += 1;
       errors.append(element("li", error.message.includes(group[0].name) ? error.message : `${group[0].name}: ${error.message}`));
@@ -90,7 +160,8 @@ async function send(files) {
     : `${all.length === 1 ? "Done" : `All ${all.length} done`}.`;
 }
 
-function add(found, image, older) {
+function add(found, group, number, older) {
+  const image = isRows(group[0]) ? null : group[0];
   const sample = { id: found.id, labels: found.labels.map((label) => ({ ...label, on: label.given })), checked: false };
   const made = byId("sample").content.cloneNode(true).firstElementChild;
   sample.element = made;
@@ -116,12 +187,48 @@ function add(found, image, older) {
     forget(sample);
     byId("files").focus();
   });
+  showFeatures(made.querySelector(".features"), found.features);
+  const every = made.querySelector(".every");
+  every.hidden = numbers || found.labels.length >= model.labels.length;
+  every.textContent = `Show all ${model.labels.length} labels`;
+  every.addEventListener("click", () => showEvery(sample, group, number, every));
   showLabels(sample);
   showNeighbors(made.querySelector(".near"), found.neighbors);
   if (known.has(sample.id)) forget(known.get(sample.id)); // Replace a sample that is sent again.
   known.set(sample.id, sample);
   byId("samples").insertBefore(made, older && older.isConnected ? older : null);
   count();
+}
+
+function showFeatures(section, features) {
+  const cells = Object.entries(features);
+  section.hidden = !cells.length;
+  section.open = cells.length <= FEW;
+  section.querySelector("summary").textContent = `Values of ${cells.length} columns`;
+  for (const [name, value] of cells) {
+    const row = element("tr");
+    row.append(Object.assign(element("th", name), { scope: "row" }), element("td", value === null ? "missing" : value));
+    section.querySelector("tbody").append(row);
+  }
+}
+
+// Request all labels of a sample by sending its files again, and keep the ticks of the user.
+async function showEvery(sample, group, number, button) {
+  button.disabled = true;
+  try {
+    const found = (await describe(group, `?all=${number}`)).samples[0].labels;
+    const ticks = new Map(sample.labels.map((label) => [label.name, label.on]));
+    const names = new Set(found.map((label) => label.name));
+    const added = sample.labels.filter((label) => !names.has(label.name));
+    sample.labels = [...found.map((label) => ({ ...label, on: ticks.get(label.name) ?? label.given })), ...added];
+    showLabels(sample);
+    button.hidden = true;
+    sample.element.querySelector(".labels").focus();
+    byId("status").textContent = `All ${found.length} labels of ${sample.id} are shown.`;
+  } catch (error) {
+    byId("status").textContent = error.message;
+    button.disabled = false;
+  }
 }
 
 function forget(sample) {
@@ -179,6 +286,7 @@ function addLabel(sample, input) {
 function showNeighbors(section, neighbors) {
   if (!neighbors.length) return;
   section.hidden = false;
+  section.querySelector(".meaning").textContent = meaning();
   const list = section.querySelector("ol");
   for (const one of neighbors) {
     const entry = element("li");
@@ -251,6 +359,10 @@ for (const name of ["dragover", "dragleave", "drop"])
     drop.classList.toggle("over", name === "dragover");
     if (name === "drop") take(event.dataTransfer.files);
   });
+byId("row").addEventListener("submit", enterRow);
+byId("clear").addEventListener("click", () => {
+  for (const made of byId("fields").querySelectorAll("input, select, textarea")) made.value = "";
+});
 byId("all").addEventListener("click", () => known.forEach((sample) => mark(sample, true)));
 byId("download").addEventListener("click", download);
 window.addEventListener("beforeunload", (event) => {
