@@ -20,7 +20,7 @@ from dmo.formats.sources import is_rows
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
-from dmo.metrics.annotation import average_precisions
+from dmo.metrics.annotation import average_precisions, precision_recall_f1
 from dmo.metrics.checked_blocks import count_labels
 from dmo.persistence import load_sample_keys
 from dmo.progress import stage
@@ -41,6 +41,10 @@ from dmo.workflows.images import stored_image
 from dmo.workflows.rows import open_applied
 
 log = logging.getLogger("dmo")
+
+
+TARGET_METRICS = ("rmse", "mae", "r2", "relative_rmse")
+"""Names of the metrics of each target, in the order of `RegressionScores.per_target`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,21 @@ class EvaluatedModel:
         places = cell_blocks(self.scores.shape)
         blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
         return rows_on_disk(len(self.scores), blocks)[0]
+
+    def by_label(self, features: str) -> list[dict[str, Any]]:
+        """Compute the metrics of every label or target for the JSON output; undefined values are None."""
+        names, known = self.applied.label_names(), known_labels(self.applied, features)
+        if self.applied.store.real_labels:
+            found = dict(zip(TARGET_METRICS, metrics.regression_scores(known, self.scores).per_target))
+            found["support"] = count_labels(known)[1]
+        else:
+            found = precision_recall_f1(known, self.given(self.measures["top"]))
+            positives, judged = count_labels(known)
+            mixed = ((positives > 0) & (positives < judged)).any()
+            found["auc"] = metrics.auc_scores(known, self.scores).per_label if mixed else np.full(len(names), np.nan)
+            found["support"] = positives
+        columns = {key: [None if value != value else value for value in each.tolist()] for key, each in found.items()}
+        return [dict(zip(("label", *columns), row)) for row in zip(names, *columns.values())]
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
@@ -360,9 +379,9 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Compute regression metrics for the JSON output."""
+    """Compute the means over targets of metrics without a unit, for the JSON output."""
     found = metrics.regression_scores(Y, predictions)
-    return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
+    return {"n_targets": Y.shape[1], "r2": found.r2, "arrmse": found.arrmse}
 
 
 def _suitable(model: Any, Y: np.ndarray) -> int:

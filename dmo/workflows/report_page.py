@@ -98,7 +98,7 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     return measures
 
 
-TARGETS = ("RMSE", "MAE", "R2")
+TARGETS = ("R2", "aRRMSE")
 """Names of the metrics of `target_measures`."""
 
 
@@ -114,8 +114,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
         r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # The targets of a resample can be constant.
-        absolute = taken @ np.abs(errors) / count
-        return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
+        return np.stack([r2.mean(axis=1), np.sqrt(1 - r2).mean(axis=1)], axis=1)
 
     return measures
 
@@ -191,23 +190,22 @@ def _write_targets(
 ) -> dict[str, Any]:
     """Write the report page of evaluated regression models."""
     first, names = judged[0], judged[0].applied.label_names()
-    columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
-    rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
+    rows = [[each.name, each.measures["r2"], each.measures["arrmse"]] for each in judged]
     targets = [regression_scores(Y, each.scores).per_target for each in judged]
     per_target = [
         [name, *map(float, targets[0][:, j]), *(float(other[2, j] - targets[0][2, j]) for other in targets[1:])]
         for j, name in enumerate(names)
     ]
-    heads = ["target", *list(columns)[:3], "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
+    heads = ["target", "RMSE", "MAE", "R2", "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
     note = f"{first.name}. RMSE and MAE have the unit of the target; relative RMSE: divided by the RMSE of its mean."
     scores = [target_measures(Y, each.scores) for each in judged]
     parts: list[Part] = [
         Table(
             "Predictions",
-            ["model", *columns],
+            ["model", *TARGETS],
             rows,
             best=["R2"],
-            note=f"{len(Y)} samples; means over {len(names)} targets.",
+            note=f"{len(Y)} samples; means over {len(names)} targets. aRRMSE: mean relative RMSE.",
         ),
         *_differences(judged, scores, TARGETS, 1, len(Y)),
         *draw_targets(judged, Y, names),
