@@ -82,9 +82,7 @@ def leading_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows = [(f"RMSE of {each['label']}", f"{each['rmse']:.4g}") for each in targets[:12]]
         left = len(targets) - len(rows)
         return [*rows, ("RMSE of others", f"{left} targets; --by-label shows all")] if left else rows
-    lead = {"accuracy": "accuracy"} if "accuracy" in record else {"f1_micro": "micro F1"}
-    lead["f1_macro"] = "macro F1"
-    return [(title, percent(record[key])) for key, title in lead.items() if key in record]
+    return [(title, percent(value)) for title, value in workflows.evaluation.leading(record).items()]
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

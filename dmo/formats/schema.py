@@ -293,6 +293,18 @@ class Column:
         """Names of the features of the column. A categorical column has one feature for each value."""
         return [f"{self.name}={level}" for level in self.levels] if self.kind == "category" else [self.name]
 
+    def cells(self, X: np.ndarray) -> list[float | str | None]:
+        """Convert the features of the column, of shape (n, d), to cells of a table; missing values are None."""
+        if self.kind == "category":
+            return [self.levels[int(np.argmax(row))] if (row == 1).any() else None for row in X]
+        values = [None if value != value else value for value in X[:, 0].tolist()]
+        if self.kind != "date":
+            return values
+        return [
+            None if day is None else str(np.datetime64(round(day * 86_400), "s")).removesuffix("T00:00:00")
+            for day in values
+        ]
+
 
 @dataclass(frozen=True)
 class Schema:

@@ -123,6 +123,22 @@ class Evaluation:
         """Average precision of every label for the first model, or NaN for labels without positive samples."""
         return average_precisions(self.known, self.first.scores)
 
+    @cached_property
+    def planes(self) -> dict[str, np.ndarray]:
+        """Maps of the samples: the own spaces of the models, and the plane in which label scores differ most."""
+        found = {}
+        for each in self.models:
+            if hasattr(each.applied.model, "transform"):
+                Z = rows_of(
+                    each.applied,
+                    lambda views, model=each.applied.model: np.asarray(model.transform(views)),
+                    "embedding",
+                )
+                found[f"space of {each.name}"] = Z[:, :2]
+        scores = plane_of(self.first.scores)
+        found |= {} if scores is None else {f"label scores of {self.first.name}": scores}
+        return {name: plane for name, plane in found.items() if plane.shape[1] == 2 and _is_spread(plane)}
+
     @property
     def first(self) -> EvaluatedModel:
         return self.models[0]
@@ -134,6 +150,30 @@ class Evaluation:
     def image(self, i: int) -> np.ndarray | None:
         """Return the image of a sample, or None if the store was not extracted from images that still exist."""
         return stored_image(self.store, self.first.applied.ids[i])
+
+
+_SPREAD = 1e-6
+"""Minimum spread of scores in the second direction, relative to the first direction, for a map of the samples."""
+
+
+def plane_of(scores: np.ndarray) -> np.ndarray | None:
+    """Project label scores to their first two principal components; return None if they vary in one direction only."""
+    places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
+    products = np.zeros((scores.shape[1], scores.shape[1]))
+    for where in places:
+        centered = scores[where] - mean
+        products += centered.T @ centered
+    squares, directions = np.linalg.eigh(products)
+    if len(squares) < 2 or squares[-2] <= _SPREAD**2 * squares[-1]:
+        return None
+    return np.concatenate([(scores[where] - mean) @ directions[:, :-3:-1] for where in places])
+
+
+def _is_spread(plane: np.ndarray) -> bool:
+    """Return whether samples occupy at least 10 of 20 x 20 cells of a map; fewer dots show nothing."""
+    low, high = plane.min(axis=0), plane.max(axis=0)
+    cells = np.minimum(20 * (plane - low) / np.where(high > low, high - low, 1.0), 19).astype(int)
+    return len(np.unique(cells @ [20, 1])) >= 10
 
 
 def judge_together(
@@ -336,6 +376,14 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
     measures |= unseen | chosen_figures(known, sets)
     measures |= accuracy(store, sets, measures)
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
+
+
+def leading(measures: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics that fit the task: accuracy of classes, F1 of label sets, or R2 of targets, with titles."""
+    titles = {"accuracy": "accuracy", "f1_micro": "micro F1", "f1_macro": "macro F1", "r2": "R2, mean over targets"}
+    if "accuracy" in measures:
+        del titles["f1_micro"]
+    return {title: measures[key] for key, title in titles.items() if key in measures}
 
 
 def trained_on(measures: Mapping[str, Any]) -> str:

@@ -24,9 +24,28 @@ from dmo.report import Table
 from dmo.report.canvas import shown
 from dmo.report.page import Part
 from dmo.workflows.apply import known_labels
-from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
+from dmo.workflows.evaluation import (
+    EvaluatedModel,
+    Evaluation,
+    chosen_figures,
+    figures,
+    label_frequency,
+    leading,
+    nearest_scores,
+    trained_on,
+)
 from dmo.workflows.program import Session
-from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
+from dmo.workflows.report_figures import (
+    confusion,
+    draw,
+    draw_targets,
+    label_f1,
+    learning_figures,
+    samples,
+    sweep_figures,
+    varied,
+    worst_errors,
+)
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
@@ -141,10 +160,11 @@ def write_page(
     if first.store.real_labels:
         return _write_targets(judged, Y, out, heading, made)
     evidence = Evaluation(list(judged), first.label_names(), Y, judged[0].measures["top"])
-    baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
+    words = "class" if "accuracy" in judged[0].measures else "labels"
+    baselines = {f"the most frequent {words} for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
-    others = {name: figures(Y, S, evidence.top, area=False) for name, S in baselines.items()}
+    others = {name: _baseline(evidence, S) for name, S in baselines.items()}
     if evidence.image(0) is None:
         run.note("there are no images to show: the store was not made from images, or their folder no longer exists")
     with stage("draw the report", 1) as advance:
@@ -153,6 +173,7 @@ def write_page(
         parts: list[Part] = [
             _scores(evidence, others),
             *_differences(judged, measures, ANNOTATION, 100, len(Y)),
+            *confusion(evidence),
             samples(evidence),
             *draw(evidence),
             *(
@@ -170,6 +191,16 @@ def write_page(
         files = report.write_report(out, heading, kept, _facts(evidence) | made, lead)
         advance(1)
     return _record(judged, others, files)
+
+
+def _baseline(evidence: Evaluation, scores: np.ndarray) -> dict[str, Any]:
+    """Compute the metrics of a baseline; its predicted classes are those with the highest scores."""
+    found = figures(evidence.Y, scores, evidence.top, area=False)
+    if "accuracy" not in evidence.first.measures:
+        return found
+    given = EvaluatedModel("", evidence.first.applied, scores, {}, {}, np.zeros((len(scores), 0))).given(1)
+    chosen = chosen_figures(evidence.known, given)
+    return found | chosen | {"accuracy": chosen["subset_accuracy"]}
 
 
 def _record(
@@ -208,11 +239,13 @@ def _write_targets(
             note=f"{len(Y)} samples; means over {len(names)} targets. aRRMSE: mean relative RMSE.",
         ),
         *_differences(judged, scores, TARGETS, 1, len(Y)),
+        worst_errors(first, Y, names),
         *draw_targets(judged, Y, names),
         Table("Every target", heads, per_target, note=note, interactive=True),
         *_parameters(judged),
     ]
-    facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
+    lead = {title: f"{value:.4g}" for title, value in leading(first.measures).items()}
+    facts = {**lead, "data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
     files = report.write_report(out, heading, parts, facts)
     return _record(judged, {}, files)
 
@@ -272,12 +305,18 @@ def read_sweep(path: str) -> dict[str, Any]:
 def _facts(evidence: Evaluation) -> dict[str, object]:
     """Return facts about the data set for the top of the page, such as the number of samples and the license."""
     store, Y = evidence.store, evidence.Y
-    facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
+    facts: dict[str, object] = {
+        title: f"{100 * value:.1f} %" for title, value in leading(evidence.first.measures).items()
+    }
+    facts["data"] = store.attributes.get("title") or Path(store.url).name
     facts["samples"] = store.n_samples
     if store.split is not None:
         facts |= {f"{name} samples": int((store.split == name).sum()) for name in dict.fromkeys(store.split.tolist())}
-    facts |= {"views": len(store.views), "labels": len(evidence.names)}
-    facts["labels a sample"] = round(float(Y.sum(axis=1).mean()), 2)
+    facts["views"] = len(store.views)
+    if store.class_labels:
+        facts["classes"] = len(evidence.names)
+    else:
+        facts |= {"labels": len(evidence.names), "labels a sample": round(float(Y.sum(axis=1).mean()), 2)}
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
     facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
@@ -285,8 +324,14 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
-    columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %", "micro F1 of sets %"]
-    keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro", "f1_micro")
+    shared = {"precision %": "precision", "recall %": "recall"}
+    areas = {"AUC macro %": "auc_macro", "AUC micro %": "auc_micro"}
+    of_classes = "accuracy" in evidence.first.measures
+    if of_classes:
+        named = {"accuracy %": "accuracy", "macro F1 %": "f1_macro", **shared, **areas}
+    else:
+        named = {**shared, "F1 %": "f1", "N+": "n_plus", **areas, "micro F1 of sets %": "f1_micro"}
+    columns, keys = ["model", *named], named.values()
 
     def cells(measures: Mapping[str, Any]) -> list[object]:
         values = [measures.get(key) for key in keys]
@@ -298,12 +343,15 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
     excluded = evidence.first.applied.excluded
     without = f" without {excluded} that a model was trained on" if excluded else ""
-    note = (
-        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}, {labels} each; precision and "
-        "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model "
-        "assigns."
-    )
-    return Table("Annotation", columns, rows, best=columns[1:], note=note)
+    note = f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}"
+    if of_classes:
+        note += "; precision and recall are means over the classes that occur."
+    else:
+        note += (
+            f", {labels} each; precision and recall are means over the labels that occur; N+: labels found at least "
+            "once; sets: the labels that the model assigns."
+        )
+    return Table("Classification" if of_classes else "Annotation", columns, rows, best=columns[1:], note=note)
 
 
 def _views(evidence: Evaluation) -> Table:

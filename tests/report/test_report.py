@@ -363,7 +363,7 @@ def test_calibration_is_that_of_scikit_learn():
     P = rng.random((300, 4))
     Y = (rng.random(P.shape) < P**2).astype(float)
     Y[:5] = np.nan
-    expected, observed, error = reliability(Y, P)
+    expected, observed, _, error = reliability(Y, P)
     shares, means = calibration_curve(Y[5:].ravel(), P[5:].ravel(), n_bins=10)
     np.testing.assert_allclose((expected, observed), (means, shares))
     weights = np.histogram(P[5:], np.linspace(0, 1, 11))[0]

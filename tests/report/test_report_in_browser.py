@@ -52,7 +52,7 @@ def evidence(n=40, names=NAMES, **options):
     Y[0, 0] = np.nan
     given = {"ridge": np.argsort(-scores, axis=1)[:, :2], HOSTILE: np.argsort(scores, axis=1)[:, :2]}
     ids = [f"sample {i}" for i in range(n - 1)] + [HOSTILE]
-    options = {"plane": scores[:, :2]} | options
+    options = {"planes": {"scores": scores[:, :2], "space": scores[:, 2:]}} | options
     return report.Samples(ids, names, Y, scores, given, np.arange(n), **options)
 
 
@@ -148,9 +148,9 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page, samples = opened(path), evidence()
     canvas, tip = page.locator("canvas"), page.locator(".tip")
     box = canvas.bounding_box()
-    far = int(np.argmax(samples.plane[:, 0]))  # index of the rightmost point
-    low, high = samples.plane[:, 1].min(), samples.plane[:, 1].max()
-    y = box["height"] - 24 - (samples.plane[far, 1] - low) / (high - low) * (box["height"] - 38)
+    far = int(np.argmax(samples.planes["scores"][:, 0]))  # index of the rightmost point
+    low, high = samples.planes["scores"][:, 1].min(), samples.planes["scores"][:, 1].max()
+    y = box["height"] - 24 - (samples.planes["scores"][far, 1] - low) / (high - low) * (box["height"] - 38)
     canvas.hover(position={"x": box["width"] - 14, "y": y})
     assert tip.locator("b").inner_text() == samples.ids[far]
     before = canvas.evaluate("canvas => canvas.toDataURL()")
@@ -170,7 +170,7 @@ def test_the_map_is_colored_by_the_rarest_of_the_common_labels_and_its_legend_na
     scores = np.random.default_rng(0).random((40, 4))
     given = {"ridge": np.argsort(-scores, axis=1)[:, :1]}
     corners = np.c_[np.r_[np.full(12, -1.0), np.full(28, 1.0)], np.linspace(-1, 1, 40)]
-    plain = {"given": given, "order": np.arange(40), "plane": corners, "score": "probability"}
+    plain = {"given": given, "order": np.arange(40), "planes": {"corners": corners}, "score": "probability"}
     page = opened(written(tmp_path, report.Samples([*"abcdefgh"] * 5, NAMES, Y, scores, **plain)))
     legend = page.locator(".map figcaption")
     assert legend.locator(".key").all_inner_texts() == ["sea", "wide, flat", "boat", "others"]
