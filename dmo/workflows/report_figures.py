@@ -51,7 +51,7 @@ def samples(evidence: Evaluation) -> Samples:
 
 
 def feature_values(applied: AppliedModel, numbers: np.ndarray) -> dict[str, list[float | str | None]]:
-    """Return the cells of samples of a table: all columns, or the eight that vary most relative to their mean."""
+    """Return the cells of samples of a table: all columns, or the eight with the most distinct values."""
     kept, found = columns_of(applied.store, applied.model) if hasattr(applied.model, "view_widths_") else {}, []
     for view, about in kept.items():
         X = rows(Subset(applied.views[view].source, applied.views[view].index[numbers]))
@@ -61,9 +61,9 @@ def feature_values(applied: AppliedModel, numbers: np.ndarray) -> dict[str, list
         for column in schema_of(about).columns:
             values = np.asarray(X[:, first : first + len(column.features)], np.float64)
             first += values.shape[1]
-            mean, spread = abs(float(np.nanmean(values))), float(np.nanstd(values))
+            distinct = int((values == 1).any(axis=0).sum()) if column.kind == "category" else len(np.unique(values))
             name = f"{view}: {column.name}" if len(kept) > 1 else column.name
-            found.append((spread / max(mean, spread, 1e-300), name, column, values))
+            found.append((distinct, name, column, values))
     most = sorted(sorted(range(len(found)), key=lambda j: -found[j][0])[:8])
     return {name: column.cells(values) for _, name, column, values in (found[j] for j in most)}
 

@@ -393,7 +393,8 @@ def _per_label(evidence: Evaluation) -> Table:
         rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
     columns += [f"F1 of {each.name}, difference" for each in evidence.models[1:]]
-    note = f"{first.name}, {evidence.top} labels per sample. Click a column header to sort; type text to filter labels."
+    labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
+    note = f"{first.name}, {labels} per sample. Click a column header to sort; type text to filter labels."
     return Table("Every label", columns, rows, note=note, interactive=True)
 
 

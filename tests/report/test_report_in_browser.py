@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -53,6 +54,7 @@ def evidence(n=40, names=NAMES, **options):
     given = {"ridge": np.argsort(-scores, axis=1)[:, :2], HOSTILE: np.argsort(scores, axis=1)[:, :2]}
     ids = [f"sample {i}" for i in range(n - 1)] + [HOSTILE]
     options = {"planes": {"scores": scores[:, :2], "space": scores[:, 2:]}} | options
+    options = {"features": lambda rows: {"wide": rows / 8, HOSTILE: [None if i % 2 else "fir" for i in rows]}} | options
     return report.Samples(ids, names, Y, scores, given, np.arange(n), **options)
 
 
@@ -125,6 +127,8 @@ def test_a_sample_opens_with_its_scores_and_what_every_model_gives_it(path, open
     dialog = page.locator("dialog")
     assert dialog.locator("h3").inner_text() == "sample 1"
     assert dialog.locator("img").evaluate("image => image.naturalWidth") == 100
+    for place in (page.locator(".card").nth(1), dialog):
+        assert place.locator(".features span").all_inner_texts() == ["wide", "0.125", HOSTILE, "–"]
     heads = dialog.locator("thead th").all_inner_texts()
     assert heads == ["label", "ridge", HOSTILE, "score"]
     for row in dialog.locator("tbody tr").all():
@@ -162,6 +166,36 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page.wait_for_function("before => document.querySelector('canvas').toDataURL() === before", arg=before)
     canvas.click(position={"x": box["width"] - 14, "y": y})
     assert page.locator("dialog h3").inner_text() == samples.ids[far]
+
+
+def test_map_offers_spaces_and_exports_selected_ids(path, opened):
+    page, samples = opened(path), evidence()
+    canvas = page.locator("canvas")
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.select_option("[name=map]", "space")
+    assert canvas.evaluate("canvas => canvas.toDataURL()") != before
+    page.select_option("[name=map]", "scores")
+    page.get_by_role("button", name="select by drawing").click()
+    box = canvas.bounding_box()
+    corners = [(1, 1), (box["width"] / 2, 1), (box["width"] / 2, box["height"] - 1), (1, box["height"] - 1)]
+    page.mouse.move(box["x"] + 1, box["y"] + 1)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
+    page.mouse.up()
+    places = (
+        samples.planes["scores"] - (samples.planes["scores"].max(axis=0) + samples.planes["scores"].min(axis=0)) / 2
+    )
+    x = 24 + (places[:, 0] / np.abs(places).max() + 1) / 2 * (box["width"] - 38)
+    wanted = [samples.ids[i] for i in np.flatnonzero(x < box["width"] / 2)]
+    assert page.locator(".found").inner_text() == f"{len(wanted)} selected; {len(wanted)} of 40 samples"
+    with page.expect_download() as file:
+        page.get_by_role("button", name="download ids").click()
+    saved = pd.read_csv(file.value.path())
+    assert file.value.suggested_filename == "samples.csv"
+    assert saved["sample"].tolist() == wanted
+    page.get_by_role("button", name="clear selection").click()
+    assert page.locator(".found").inner_text() == "40 of 40 samples"
 
 
 def test_the_map_is_colored_by_the_rarest_of_the_common_labels_and_its_legend_names_them(tmp_path, opened):
