@@ -354,7 +354,7 @@ def test_images_stop_at_their_limit_and_the_page_says_so(monkeypatch):
     assert list(found["data"]["images"]) == ["0", "7", "1", "6"][: len(found["data"]["images"])]
     assert 0 < len(found["data"]["images"]) < 8
     assert "of 8 samples are shown with their images" in found["notes"][0]
-    with pytest.raises(ValueError, match=r"plane has shape \(3, 2\), expected \(8, 2\)"):
+    with pytest.raises(ValueError, match=r"map' has shape \(3, 2\), expected \(8, 2\)"):
         report.Samples(names, names, Y, Y, given, np.arange(8), {"map": np.zeros((3, 2))})
     with pytest.raises(ValueError, match="`given` is empty"):
         report.Samples(names, names, Y, Y, {}, np.arange(8))

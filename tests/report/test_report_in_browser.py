@@ -169,7 +169,7 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
 
 
 def test_map_offers_spaces_and_exports_selected_ids(path, opened):
-    page, samples = opened(path), evidence()
+    page, samples = opened(path, viewport={"width": 1280, "height": 1200}), evidence()
     canvas = page.locator("canvas")
     before = canvas.evaluate("canvas => canvas.toDataURL()")
     page.select_option("[name=map]", "space")
