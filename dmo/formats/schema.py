@@ -297,13 +297,13 @@ class Column:
         """Convert the features of the column, of shape (n, d), to cells of a table; missing values are None."""
         if self.kind == "category":
             return [self.levels[int(np.argmax(row))] if (row == 1).any() else None for row in X]
-        values = [None if value != value else value for value in X[:, 0].tolist()]
-        if self.kind != "date":
-            return values
-        return [
-            None if day is None else str(np.datetime64(round(day * 86_400), "s")).removesuffix("T00:00:00")
-            for day in values
-        ]
+
+        def cell(value: float) -> float | str:
+            if self.kind == "date":
+                return str(np.datetime64(round(value * 86_400), "s")).removesuffix("T00:00:00")
+            return ("false", "true")[value == 1] if self.kind == "boolean" else value
+
+        return [None if np.isnan(value) else cell(value) for value in X[:, 0].tolist()]
 
 
 @dataclass(frozen=True)

@@ -129,12 +129,7 @@ class Evaluation:
         found = {}
         for each in self.models:
             if hasattr(each.applied.model, "transform"):
-                Z = rows_of(
-                    each.applied,
-                    lambda views, model=each.applied.model: np.asarray(model.transform(views)),
-                    "embedding",
-                )
-                found[f"space of {each.name}"] = Z[:, :2]
+                found[f"space of {each.name}"] = rows_of(each.applied, each.applied.model.transform, "embedding")[:, :2]
         scores = plane_of(self.first.scores)
         found |= {} if scores is None else {f"label scores of {self.first.name}": scores}
         return {name: plane for name, plane in found.items() if plane.shape[1] == 2 and _is_spread(plane)}

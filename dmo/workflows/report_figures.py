@@ -182,10 +182,10 @@ def confusion(evidence: Evaluation) -> list[PageFigure | Table]:
     counts = together(Y, given)
     shown_ = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_CLASSES])
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    table = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
+    drawn = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
     picked = [names[j] for j in shown_]
     figure = report.heat_map(
-        table, picked, picked, "true class", "predicted class", "% of the true class", False, (0, 100)
+        drawn, picked, picked, "true class", "predicted class", "% of the true class", False, (0, 100)
     )
     wrong = counts - np.diag(np.diag(counts))
     pairs = np.argsort(-wrong, axis=None, kind="stable")[: min(20, np.count_nonzero(wrong))]
@@ -197,8 +197,9 @@ def confusion(evidence: Evaluation) -> list[PageFigure | Table]:
     if len(names) > _CLASSES:
         caption += f" The {_CLASSES} most frequent of {len(names)} classes."
     columns = ["true class", "predicted class", "samples", "% of the true class"]
-    table = Table("Most frequent errors", columns, errors, note=f"{int(wrong.sum())} of {len(Y)} samples are wrong.")
-    return [PageFigure("confusion", figure, caption, alt), *([table] if errors else [])]
+    said = f"{int(wrong.sum())} of {len(Y)} samples are wrong."
+    listed = [Table("Most frequent errors", columns, errors, note=said)] if errors else []
+    return [PageFigure("confusion", figure, caption, alt), *listed]
 
 
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:

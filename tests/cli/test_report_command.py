@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
 from dmo.workflows.fitting import Training, learning_curve
-from dmo.workflows.report_figures import learning_figures, sweep_figures
+from dmo.workflows.report_figures import _calibration, _space, learning_figures, sweep_figures
 from dmo.workflows.report_page import annotation_measures, paired_differences, read_sweep, target_measures
 
 
@@ -314,6 +315,20 @@ def test_the_learning_curve_is_that_of_sweeps_over_parts(tmp_path):
     assert f"From 24 to 48 samples it changes by {curve[3][1] - curve[2][1]:+.3g}" in figure.caption
     Y[:90] = 0
     assert learning_curve(found, Training(training.store, {"x": X}, Y, None), 40) == []
+
+
+def test_panels_with_few_points_are_omitted():
+    rng = np.random.default_rng(0)
+    Y = np.eye(3)[np.arange(60) % 3]
+    scores, few = Y + 0.3 * rng.normal(size=Y.shape), Y[np.r_[1, 1:60]]
+    model = EvaluatedModel(
+        "m", AppliedModel(None, "", None, {}, np.arange(60), None), scores, {}, {}, np.zeros((60, 0))
+    )
+    for S, number in ((scores, 1), (few, 0)):
+        each = replace(model, scores=S)
+        object.__setattr__(each, "probabilities", np.clip(S, 0, 1))
+        evidence = Evaluation([each], list("abc"), Y, 1)
+        assert len(evidence.planes) == len(_calibration(evidence)) == len(_space(evidence)) == number
 
 
 def test_samples_are_ranked_by_their_average_precision():
