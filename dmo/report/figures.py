@@ -359,7 +359,7 @@ def heat_map(
             f"heat_map: values have shape {values.shape}, expected {wanted[0]} rows and {wanted[1]} columns as in the "
             "names; pass finite numbers, or NaN for missing values, with at least one number"
         )
-    figure = new_figure(0.9 + 0.34 * len(row_names))
+    figure = new_figure(max(2.2, 0.9 + 0.34 * len(row_names)))  # The title of the color bar needs this height.
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
     low, high = span or (None, None)
     ax = _color_table(figure, values, across, down, plain(value_title), 10, vmin=low, vmax=high)

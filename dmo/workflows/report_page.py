@@ -224,7 +224,12 @@ def _write_targets(
     rows = [[each.name, each.measures["r2"], each.measures["arrmse"]] for each in judged]
     targets = [regression_scores(Y, each.scores).per_target for each in judged]
     per_target = [
-        [name, *map(float, targets[0][:, j]), *(float(other[2, j] - targets[0][2, j]) for other in targets[1:])]
+        [
+            name,
+            *(f"{error:.4g}" for error in targets[0][:2, j]),
+            *map(float, targets[0][2:, j]),
+            *(float(other[2, j] - targets[0][2, j]) for other in targets[1:]),
+        ]
         for j, name in enumerate(names)
     ]
     heads = ["target", "RMSE", "MAE", "R2", "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
@@ -268,9 +273,10 @@ def _differences(
     columns = ["model", "measure", "difference", "from", "to", f"than {judged[0].name}"]
     note = (
         "From - to: 95 % interval of the paired bootstrap, which draws the same samples for both models 2,000 times; "
-        "–: the interval contains 0, so these samples do not show which model is better. F1 of a sample: mean over samples of "
-        "2 hits / (assigned labels + true labels)."
+        "–: the interval contains 0, so these samples do not show which model is better."
     )
+    if names is ANNOTATION:
+        note += " F1 of a sample: mean over samples of 2 hits / (assigned labels + true labels)."
     return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
 
 
