@@ -276,7 +276,7 @@ OTHERS = {
         report.page.MOST_SAMPLES report.page.MOST_SCORES report.figures._DOTS report.space._DOTS report.space._NAMED
         report.figures._POINTS report.figures._CORNERS
         workflows.report_page._RESAMPLES workflows.images._SHOWN workflows.report_figures._CLASSES
-        workflows.report_figures._SPREAD
+        workflows.evaluation._SPREAD
         workflows.suggest._DOUBTS workflows.trial.NEIGHBORS workflows.trial.SHOWN workflows.trial.SIDE
         workflows.trial.FIELDS
         workflows.fitting._CURVE

@@ -11,12 +11,12 @@ import typer
 
 from dmo import stores, workflows
 from dmo.cli.commands import Features, Model, Scheduler, Split, Top, table_arguments, with_reading, words_of
-from dmo.cli.session import cost_rows, in_a_line, show
+from dmo.cli.session import cost_rows, grid, in_a_line, show
 from dmo.cluster import connect
 from dmo.errors import UserError
 from dmo.formats.sources import is_rows
 from dmo.workflows.apply import named_store
-from dmo.workflows.program import Session, session
+from dmo.workflows.program import Session, run_options, session
 
 
 @with_reading
@@ -29,6 +29,7 @@ def evaluate(
         int | None,
         typer.Option(min=2, help="Evaluate by cross-validation with this number of folds."),
     ] = None,
+    by_label: Annotated[bool, typer.Option("--by-label", help="Also print metrics of every label or target.")] = False,
     scheduler: Scheduler = None,
     **given: Any,
 ) -> None:
@@ -44,32 +45,57 @@ def evaluate(
         found = evaluation.judge(model, features, split, top, cv, reading)
         if found.measures.get("auc_macro", 0) is None:
             run.note("AUC is undefined: no label has both positive and negative samples here")
+        each = found.by_label(features) if by_label or run_options().json or "r2" in found.measures else []
     applied = found.applied
     record: dict[str, Any] = {"model": model, "store": features, "split": applied.split, "n_samples": applied.n}
-    record |= found.measures | run.costs()
-    rows = [("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n))]
+    record |= found.measures | {"by_label": each} | run.costs()
+    rows = [
+        *leading_rows(record),
+        ("samples", f"{applied.n} of split {applied.split}" if applied.split else str(applied.n)),
+    ]
     rows += figure_rows(record)
     title = f"{model} on {features}{evaluation.trained_on(found.measures)}" + (
         f", {cv}-fold cross-validation" if cv else ""
     )
     show(record, [*rows, *cost_rows(record)], title)
+    if by_label:
+        grid("", [_COLUMNS.get(key, key) for key in each[0]], [_cells(row) for row in each])
 
 
 _RANKINGS = {"p_at_k": "P@{k}, mean over samples", "r_at_k": "R@{k}", "f1_at_k": "F1@{k}", "ndcg": "nDCG@{k}"}
 _RANKINGS |= {"psp": "PSP@{k}", "lrap": "LRAP", "ranking_loss": "ranking loss"}
-_SETS = {"f1_micro": "micro F1 of the predicted label sets", "f1_macro": "macro F1", "f1_samples": "sample F1"}
-_SETS |= {
+_SETS = {
+    "f1_samples": "sample F1",
     "precision_samples": "precision of the label sets, mean over samples",
     "recall_samples": "recall of the label sets",
 }
 _SETS |= {"hamming": "Hamming loss", "subset_accuracy": "subset accuracy"}
 
 
+_COLUMNS = {"f1": "F1", "auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2", "relative_rmse": "relative RMSE"}
+
+
+def leading_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Format the metrics that fit the task: accuracy of classes, RMSE of every target, or F1 of label sets."""
+    if "r2" in record:
+        targets = record["by_label"]
+        rows = [(f"RMSE of {each['label']}", f"{each['rmse']:.4g}") for each in targets[:12]]
+        left = len(targets) - len(rows)
+        return [*rows, ("RMSE of others", f"{left} targets; --by-label shows all")] if left else rows
+    return [(title, percent(value)) for title, value in workflows.evaluation.leading(record).items()]
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """Format the metrics of a label as percentages, and the metrics of a target as numbers in its unit."""
+    name, *values, support = row.values()
+    return [name, *(f"{value:.4g}" if "rmse" in row else percent(value) for value in values), str(support)]
+
+
 def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Format metrics as table rows of title and value: percentages for labels, numbers for regression targets."""
-    if "rmse" in record:
-        means = [("RMSE", "rmse"), ("MAE", "mae"), ("R2", "r2"), ("aRRMSE", "arrmse")]
-        return [("targets", str(record["n_targets"])), *((title, f"{record[key]:.4g}") for title, key in means)]
+    if "r2" in record:
+        means = [(f"{title}, mean over targets", f"{record[title.lower()]:.4g}") for title in ("R2", "aRRMSE")]
+        return [("targets", str(record["n_targets"])), *means]
     shown = [("labels", f"{record['n_labels']}, of which {record['n_labels_present']} occur in these samples")]
     for key, title in (("precision", "precision"), ("recall", "recall"), ("f1", "F1")):
         shown.append((f"{title} at top {record['top']}", percent(record[key])))
@@ -79,12 +105,16 @@ def figure_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
             shown.append((text.format(k=record["top"]), percent(record[key])))
     if "coverage" in record:
         shown.append(("coverage", f"{record['coverage']:.2f} labels"))
-    if "accuracy" in record:
-        shown.append(("accuracy", percent(record["accuracy"])))
-    elif "set_size" in record:
+    if "accuracy" not in record and "set_size" in record:
         shown += [(text, percent(record[key])) for key, text in _SETS.items()]
         shown.append(("labels predicted", f"{record['set_size']:.2f} per sample"))
     return [*shown, ("AUC macro", percent(record["auc_macro"])), ("AUC micro", percent(record["auc_micro"]))]
+
+
+def _agreement(measures: Mapping[str, Any]) -> str:
+    """Format the accuracy of classes or the F1 at k of labels."""
+    title, key = ("accuracy", "accuracy") if "accuracy" in measures else ("F1", "f1")
+    return f"{title} {percent(measures[key])}"
 
 
 def percent(share: float | None) -> str:
@@ -132,7 +162,7 @@ def report_command(
         record = page.write_page(run, judged, features, Path(out), title, sweeps=sweeps, jec=jec, command=command)
         record |= run.costs()
     rows = [
-        (name + evaluation.trained_on(m), f"F1 {100 * m['f1']:.1f} %" if "f1" in m else f"R2 {m['r2']:.4g}")
+        (name + evaluation.trained_on(m), f"R2 {m['r2']:.4g}" if "r2" in m else _agreement(m))
         for name, m in record["methods"].items()
     ]
     line = in_a_line(record, out, *(f"{name} {value}" for name, value in rows))

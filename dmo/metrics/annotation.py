@@ -393,6 +393,17 @@ def f1_scores(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> F1Sco
     return F1Scores(float(per_label.mean()), float(2 * hits.sum() / total) if total else 0.0, per_label)
 
 
+def precision_recall_f1(Y: Rows, P: Rows) -> dict[str, np.ndarray]:
+    """Compute precision, recall and F1 of every label.
+
+    As in scikit-learn with `zero_division=0`, ratios of nothing are 0.
+    """
+    shapes(Y, P, "predictions")
+    hits, given, positives = _counts(Y, P, None, None)
+    found = {"precision": ratio(hits, given, 0.0), "recall": ratio(hits, positives, 0.0)}
+    return found | {"f1": ratio(2 * hits, given + positives, 0.0)}
+
+
 def f1_macro(Y: Rows, P: Rows, sample_weight: ArrayLike | None = None) -> float:
     """Compute the F1 score of predicted labels, averaged over labels.
 

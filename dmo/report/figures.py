@@ -265,7 +265,7 @@ def embedding_per_label(
     label_names : sequence of str
         Names of the L labels.
     most : int, default=15
-        Maximum number of panels. The labels with the most positive samples are shown.
+        Maximum number of panels. The labels with the most positive samples are shown, but none without such samples.
     axes : tuple of str, default=("component 1", "component 2")
         Titles of the two axes.
 
@@ -294,6 +294,7 @@ def embedding_per_label(
             f"embedding_per_label: Z has {len(Z)} rows, labels have {len(Y)}; pass the same samples in both"
         )
     picked = np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:most]
+    picked = picked[(Y[:, picked] == 1).any(axis=0)]
     figure, panels = panel_grid([label_names[l] for l in picked], plain(axes[0]), plain(axes[1]))
     if len(Z) > _POINTS:
         some = np.linspace(0, len(Z) - 1, _POINTS).astype(int)
@@ -316,6 +317,7 @@ def heat_map(
     column_title: str = "",
     value_title: str = "",
     mark: bool = True,
+    span: tuple[float, float] | None = None,
 ) -> Figure:
     """Plot a matrix as a heat map with a frame around the largest value.
 
@@ -330,6 +332,8 @@ def heat_map(
         Titles of the rows, the columns and the color bar.
     mark : bool, default=True
         Whether to draw the frame.
+    span : tuple of float, default=None
+        Values with the first and the last color. By default, these are the smallest and the largest value.
 
     Returns
     -------
@@ -355,13 +359,14 @@ def heat_map(
             f"heat_map: values have shape {values.shape}, expected {wanted[0]} rows and {wanted[1]} columns as in the "
             "names; pass finite numbers, or NaN for missing values, with at least one number"
         )
-    figure = new_figure(0.9 + 0.34 * len(row_names))
+    figure = new_figure(max(2.2, 0.9 + 0.34 * len(row_names)))  # The title of the color bar needs this height.
     across, down = ([plain(shown(name)) for name in names] for names in (column_names, row_names))
-    ax = _color_table(figure, values, across, down, plain(value_title), 10)
+    low, high = span or (None, None)
+    ax = _color_table(figure, values, across, down, plain(value_title), 10, vmin=low, vmax=high)
     ax.set_xlabel(plain(column_title), size=10.5)
     ax.set_ylabel(plain(row_title), size=10.5)
     if len(across) <= 10:
-        _write_cells(ax, values)
+        _write_cells(ax, values, *(span or (np.nanmin(values), np.nanmax(values))))
     if mark:
         row, column = np.unravel_index(np.nanargmax(values), values.shape)
         frame = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)]) + (column, row)
@@ -522,8 +527,8 @@ def score_curve(
     return figure
 
 
-def _write_cells(ax: Axes, values: np.ndarray) -> None:
-    decimals, low, high = decimals_of(values), np.nanmin(values), np.nanmax(values)
+def _write_cells(ax: Axes, values: np.ndarray, low: float, high: float) -> None:
+    decimals = decimals_of(values)
     for (row, column), value in np.ndenumerate(values):
         words = "–" if np.isnan(value) else f"{value:.{decimals}f}"
         # Report pages replace white and black with colors of their theme, so use almost white and almost black.
@@ -559,8 +564,8 @@ _SORTED = 1 << 22
 """Maximum number of scores from which the thresholds of threshold curves are chosen."""
 
 
-def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Compute the mean probability and the label frequency in ten bins of probabilities, and the calibration error.
+def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Compute mean probability, label frequency and size of ten bins of probabilities, and the calibration error.
 
     The calibration error is the mean absolute difference between probability and frequency, weighted by bin sizes.
     """
@@ -574,7 +579,8 @@ def reliability(Y: np.ndarray, P: np.ndarray) -> tuple[np.ndarray, np.ndarray, f
         sums += [np.bincount(bins, v, _BINS) for v in (np.ones(len(p)), p, y)]
     count, filled = sums[0], sums[0] > 0
     expected, observed = (part[filled] / count[filled] for part in sums[1:])
-    return expected, observed, float((np.abs(expected - observed) * count[filled]).sum() / max(count.sum(), 1))
+    error = float((np.abs(expected - observed) * count[filled]).sum() / max(count.sum(), 1))
+    return expected, observed, count[filled], error
 
 
 def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
@@ -613,7 +619,7 @@ def calibration_curves(Y: np.ndarray, P: Mapping[str, np.ndarray]) -> Figure:
     figure, ax = new_plot(3.4)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (3, 2)))
     for name, color, dashes in styles(list(P)):
-        expected, observed, error = reliability(Y, P[name])
+        expected, observed, _, error = reliability(Y, P[name])
         words = f"{shorten(figure, name, 3.4, 10)}, error {error:.3f}"
         ax.plot(expected, observed, marker="o", markersize=4, color=color, linestyle=dashes, label=words)
     ax.set(xlabel="probability", ylabel="observed frequency of labels", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

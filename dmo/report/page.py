@@ -10,7 +10,7 @@ import io
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from itertools import groupby
@@ -115,15 +115,17 @@ class Samples:
         Predicted labels of each model, by model name. Each row contains label indices, best first, padded with -1.
     order : ndarray of int of shape (n,)
         Indices of all samples. The samples that the first model annotates best come first.
-    plane : ndarray of shape (n, 2) or None, default=None
-        Positions of the samples on a map. If None, the page has no map.
-    axes : tuple of str, default=("component 1", "component 2")
-        Titles of the axes of the map.
+    planes : mapping of str to ndarray of shape (n, 2), default={}
+        Positions of the samples on maps, by the name of the map. The first map is shown initially. If the mapping is
+        empty, the page has no map.
     score : str, default="score"
         Name of the scores on the page.
     image : callable or None, default=None
         Function that maps a sample index to its image, or to None if the sample has no image. An image is an array of
         shape (h, w), in which small values are dark, or (h, w, 3).
+    features : callable or None, default=None
+        Function that maps an array of sample indices to the feature values of these samples, as a mapping of column
+        names to cells. The values are shown with the samples.
     caption : str, default="Samples"
         Heading of the samples.
 
@@ -148,18 +150,18 @@ class Samples:
     scores: np.ndarray
     given: Mapping[str, np.ndarray]
     order: np.ndarray
-    plane: np.ndarray | None = None
-    axes: tuple[str, str] = ("component 1", "component 2")
+    planes: Mapping[str, np.ndarray] = field(default_factory=dict)
     score: str = "score"
     image: Callable[[int], np.ndarray | None] | None = None
+    features: Callable[[np.ndarray], Mapping[str, Sequence[object]]] | None = None
     caption: str = "Samples"
 
     def __post_init__(self) -> None:
         n, L = self.Y.shape
         shapes = {"ids": (len(self.ids),), "scores": self.scores.shape, "order": self.order.shape}
         shapes |= {f"the labels given by {name}": rows.shape[:1] for name, rows in self.given.items()}
-        shapes |= {} if self.plane is None else {"plane": self.plane.shape}
-        wanted = {"scores": (n, L), "plane": (n, 2)}
+        shapes |= {f"the map {name!r}": plane.shape for name, plane in self.planes.items()}
+        wanted = {"scores": (n, L)} | {f"the map {name!r}": (n, 2) for name in self.planes}
         for name, shape in shapes.items():
             if shape != wanted.get(name, (n,)):
                 raise UserError(
@@ -198,6 +200,7 @@ class Samples:
         steps = np.round((scores - low) / ((high - low) or 1.0) * 65535).astype("<u2")
         rank = np.empty(len(self.ids), np.int64)
         rank[self.order] = np.arange(len(self.order))
+        features = {} if self.features is None else self.features(shown)
         return {
             "caption": self.caption,
             "notes": [*self._cuts(shown, searched), *named],
@@ -216,8 +219,11 @@ class Samples:
                     for name, rows in given.items()
                 ],
                 "rank": rank[shown].tolist(),
-                "plane": None if self.plane is None else np.round(self._scaled(shown), 4).tolist(),
-                "axes": list(self.axes),
+                "planes": [
+                    {"name": name, "at": np.round(_scaled(plane[shown]), 4).tolist()}
+                    for name, plane in self.planes.items()
+                ],
+                "features": [[name, list(map(_cell, cells))] for name, cells in features.items()],
                 "images": {str(place): data for place, data in images.items()},
             },
         }
@@ -231,12 +237,6 @@ class Samples:
         """Return the ascending column indices of the labels that can be searched."""
         counts = np.nansum(self.Y, axis=0).astype(np.int64)
         return np.sort(np.argsort(-counts, kind="stable")[:MOST_LABELS])
-
-    def _scaled(self, shown: np.ndarray) -> np.ndarray:
-        """Scale the positions to -1..1 by the same factor in both directions, which preserves ratios of distances."""
-        assert self.plane is not None
-        places = self.plane[shown] - (self.plane[shown].max(axis=0) + self.plane[shown].min(axis=0)) / 2
-        return places / (np.abs(places).max() or 1.0)
 
     def _images(self, shown: np.ndarray) -> tuple[dict[int, str], list[str]]:
         """Return the images of the shown samples as data URIs, and a note about omitted images.
@@ -272,6 +272,16 @@ class Samples:
                 f"{len(searched):,} of {len(self.names):,} labels can be searched for, those with the most samples."
             )
         return said
+
+
+def _scaled(plane: np.ndarray) -> np.ndarray:
+    """Scale positions to -1..1 by the same factor in both directions, which preserves ratios of distances."""
+    places = plane - (plane.max(axis=0) + plane.min(axis=0)) / 2
+    return places / (np.abs(places).max() or 1.0)
+
+
+def _cell(value: object) -> str:
+    return shown(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _from_both_ends(order: np.ndarray) -> np.ndarray:
@@ -520,7 +530,10 @@ def _column(name: str, values: Sequence[object], mark: bool) -> dict[str, object
         shown(v) if not np.isfinite(number) else format(number, f",.{decimals_of(numbers[[i]])}f" if wide else form)
         for i, (v, number) in enumerate(zip(values, numbers))
     ]
-    best = np.flatnonzero(numbers == finite.max()).tolist() if mark else ()
+    # Numbers that are equal after rounding are equally good.
+    best = (
+        [i for i, cell in enumerate(cells) if cell == cells[np.flatnonzero(numbers == finite.max())[0]]] if mark else ()
+    )
     return {"name": name, "numeric": True, "cells": cells, "best": best}
 
 

@@ -20,7 +20,7 @@ from dmo.formats.sources import is_rows
 from dmo.labels.stratification import stratified_folds
 from dmo.methods.annotator import Decision
 from dmo.methods.jec import JEC
-from dmo.metrics.annotation import average_precisions
+from dmo.metrics.annotation import average_precisions, precision_recall_f1
 from dmo.metrics.checked_blocks import count_labels
 from dmo.persistence import load_sample_keys
 from dmo.progress import stage
@@ -41,6 +41,10 @@ from dmo.workflows.images import stored_image
 from dmo.workflows.rows import open_applied
 
 log = logging.getLogger("dmo")
+
+
+TARGET_METRICS = ("rmse", "mae", "r2", "relative_rmse")
+"""Names of the metrics of each target, in the order of `RegressionScores.per_target`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,21 @@ class EvaluatedModel:
         places = cell_blocks(self.scores.shape)
         blocks = ((where, [metrics.top_label_sets(self.scores[where], top)]) for where in places)
         return rows_on_disk(len(self.scores), blocks)[0]
+
+    def by_label(self, features: str) -> list[dict[str, Any]]:
+        """Compute the metrics of every label or target for the JSON output; undefined values are None."""
+        names, known = self.applied.label_names(), known_labels(self.applied, features)
+        if self.applied.store.real_labels:
+            found = dict(zip(TARGET_METRICS, metrics.regression_scores(known, self.scores).per_target))
+            found["support"] = count_labels(known)[1]
+        else:
+            found = precision_recall_f1(known, self.given(self.measures["top"]))
+            positives, judged = count_labels(known)
+            mixed = ((positives > 0) & (positives < judged)).any()
+            found["auc"] = metrics.auc_scores(known, self.scores).per_label if mixed else np.full(len(names), np.nan)
+            found["support"] = positives
+        columns = {key: [None if value != value else value for value in each.tolist()] for key, each in found.items()}
+        return [dict(zip(("label", *columns), row)) for row in zip(names, *columns.values())]
 
     @cached_property
     def probabilities(self) -> np.ndarray | None:
@@ -104,6 +123,17 @@ class Evaluation:
         """Average precision of every label for the first model, or NaN for labels without positive samples."""
         return average_precisions(self.known, self.first.scores)
 
+    @cached_property
+    def planes(self) -> dict[str, np.ndarray]:
+        """Maps of the samples: the own spaces of the models, and the plane in which label scores differ most."""
+        found = {}
+        for each in self.models:
+            if hasattr(each.applied.model, "transform"):
+                found[f"space of {each.name}"] = rows_of(each.applied, each.applied.model.transform, "embedding")[:, :2]
+        scores = plane_of(self.first.scores)
+        found |= {} if scores is None else {f"label scores of {self.first.name}": scores}
+        return {name: plane for name, plane in found.items() if plane.shape[1] == 2 and _is_spread(plane)}
+
     @property
     def first(self) -> EvaluatedModel:
         return self.models[0]
@@ -115,6 +145,30 @@ class Evaluation:
     def image(self, i: int) -> np.ndarray | None:
         """Return the image of a sample, or None if the store was not extracted from images that still exist."""
         return stored_image(self.store, self.first.applied.ids[i])
+
+
+_SPREAD = 1e-6
+"""Minimum spread of scores in the second direction, relative to the first direction, for a map of the samples."""
+
+
+def plane_of(scores: np.ndarray) -> np.ndarray | None:
+    """Project label scores to their first two principal components; return None if they vary in one direction only."""
+    places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
+    products = np.zeros((scores.shape[1], scores.shape[1]))
+    for where in places:
+        centered = scores[where] - mean
+        products += centered.T @ centered
+    squares, directions = np.linalg.eigh(products)
+    if len(squares) < 2 or squares[-2] <= _SPREAD**2 * squares[-1]:
+        return None
+    return np.concatenate([(scores[where] - mean) @ directions[:, :-3:-1] for where in places])
+
+
+def _is_spread(plane: np.ndarray) -> bool:
+    """Return whether samples occupy at least 10 of 20 x 20 cells of a map; fewer dots show nothing."""
+    low, high = plane.min(axis=0), plane.max(axis=0)
+    cells = np.minimum(20 * (plane - low) / np.where(high > low, high - low, 1.0), 19).astype(int)
+    return len(np.unique(cells @ [20, 1])) >= 10
 
 
 def judge_together(
@@ -320,6 +374,14 @@ def _judge_results(path: str, applied: AppliedResults, features: str, top: int |
     return EvaluatedModel(name, applied, scores, measures, costs, sets)
 
 
+def leading(measures: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics that fit the task: accuracy of classes, F1 of label sets, or R2 of targets, with titles."""
+    titles = {"accuracy": "accuracy", "f1_micro": "micro F1", "f1_macro": "macro F1", "r2": "R2, mean over targets"}
+    if "accuracy" in measures:
+        del titles["f1_micro"]
+    return {title: measures[key] for key, title in titles.items() if key in measures}
+
+
 def trained_on(measures: Mapping[str, Any]) -> str:
     """Return a suffix for titles of evaluations that include training samples."""
     known = {"all": ", training samples", "some": ", training samples among them"}
@@ -361,9 +423,9 @@ def chosen_figures(Y: np.ndarray, sets: np.ndarray) -> dict[str, Any]:
 
 
 def regression_figures(Y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Compute regression metrics for the JSON output."""
+    """Compute the means over targets of metrics without a unit, for the JSON output."""
     found = metrics.regression_scores(Y, predictions)
-    return {"n_targets": Y.shape[1], "rmse": found.rmse, "mae": found.mae, "r2": found.r2, "arrmse": found.arrmse}
+    return {"n_targets": Y.shape[1], "r2": found.r2, "arrmse": found.arrmse}
 
 
 def _suitable(model: Any, Y: np.ndarray) -> int:

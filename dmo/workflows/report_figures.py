@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from dmo import report
-from dmo.blocks import cell_blocks
+from dmo.blocks import Subset, cell_blocks, rows
 from dmo.methods.annotator import Decision
 from dmo.metrics import annotation_scores, regression_scores
-from dmo.report import PageFigure, Samples
+from dmo.report import PageFigure, Samples, Table
 from dmo.report.canvas import shown
 from dmo.report.figures import pooled_measures, reliability, together
 from dmo.stores.temporary import rows_on_disk
+from dmo.workflows.apply import AppliedModel, columns_of, schema_of
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, by_quality, store_labels
 
-AXES = ("first direction of the label scores", "second direction")
-"""Titles of the axes in figures of the embedding."""
 _CLASSES = 20
 """Maximum number of classes in a confusion matrix, which shows the most frequent classes."""
-_SPREAD = 1e-6
-"""Minimum spread of scores in the second direction, relative to the first direction, for a figure of the embedding."""
 
 
 def samples(evidence: Evaluation) -> Samples:
@@ -31,38 +29,43 @@ def samples(evidence: Evaluation) -> Samples:
     given = {each.name: each.given(evidence.top) for each in evidence.models}
     width = max(1, max(int(labels.sum(axis=1).max()) for labels in given.values()))
     places = cell_blocks(evidence.Y.shape)
-    rows = {}
+    ranked = {}
     for each in evidence.models:
         sets = given[each.name]
         blocks = ((where, [Decision(each.scores[where], sets[where] > 0).numbers(width)]) for where in places)
-        (rows[each.name],) = rows_on_disk(len(sets), blocks)
+        (ranked[each.name],) = rows_on_disk(len(sets), blocks)
     has_images = any(evidence.image(i) is not None for i in range(min(3, len(evidence.Y))))
     return Samples(
         evidence.first.applied.ids,
         evidence.names,
         evidence.known,
         scores,
-        rows,
+        ranked,
         by_quality(evidence.Y, evidence.first.scores, given[evidence.first.name]),
-        plane_of(evidence.first.scores),
-        AXES,
+        evidence.planes,
         name,
         evidence.image if has_images else None,
+        lambda rows: feature_values(evidence.first.applied, rows),
         f"Samples and their labels ({evidence.first.name})",
     )
 
 
-def plane_of(scores: np.ndarray) -> np.ndarray | None:
-    """Project label scores to their first two principal components; return None if they vary in one direction only."""
-    places, mean = cell_blocks(scores.shape), scores.mean(axis=0)
-    products = np.zeros((scores.shape[1], scores.shape[1]))
-    for where in places:
-        centered = scores[where] - mean
-        products += centered.T @ centered
-    squares, directions = np.linalg.eigh(products)
-    if len(squares) < 2 or squares[-2] <= _SPREAD**2 * squares[-1]:
-        return None
-    return np.concatenate([(scores[where] - mean) @ directions[:, :-3:-1] for where in places])
+def feature_values(applied: AppliedModel, numbers: np.ndarray) -> dict[str, list[float | str | None]]:
+    """Return the cells of samples of a table: all columns, or the eight with the most distinct values."""
+    kept, found = columns_of(applied.store, applied.model) if hasattr(applied.model, "view_widths_") else {}, []
+    for view, about in kept.items():
+        X = rows(Subset(applied.views[view].source, applied.views[view].index[numbers]))
+        if scipy.sparse.issparse(X):
+            continue
+        first = 0
+        for column in schema_of(about).columns:
+            values = np.asarray(X[:, first : first + len(column.features)], np.float64)
+            first += values.shape[1]
+            distinct = int((values == 1).any(axis=0).sum()) if column.kind == "category" else len(np.unique(values))
+            name = f"{view}: {column.name}" if len(kept) > 1 else column.name
+            found.append((distinct, name, column, values))
+    most = sorted(sorted(range(len(found)), key=lambda j: -found[j][0])[:8])
+    return {name: column.cells(values) for _, name, column, values in (found[j] for j in most)}
 
 
 def draw(evidence: Evaluation) -> list[PageFigure]:
@@ -70,10 +73,9 @@ def draw(evidence: Evaluation) -> list[PageFigure]:
     return [
         _precision_recall(evidence),
         *_calibration(evidence),
-        _thresholds(evidence),
+        *_thresholds(evidence),
         *_label_counts(evidence),
         *_differences(evidence),
-        *_confusion(evidence),
         *_cooccurrence(evidence),
         *_space(evidence),
     ]
@@ -96,12 +98,13 @@ def _precision_recall(evidence: Evaluation) -> PageFigure:
 
 
 def _calibration(evidence: Evaluation) -> list[PageFigure]:
-    """Plot calibration curves of the models that have probabilities."""
+    """Plot calibration curves of the models with probabilities in at least three bins of ten or more predictions."""
     found = {each.name: each.probabilities for each in evidence.models}
-    known = {name: p for name, p in found.items() if p is not None}
+    curves = {name: reliability(evidence.known, p) for name, p in found.items() if p is not None}
+    errors = {name: error for name, (_, _, counts, error) in curves.items() if (counts >= 10).sum() > 2}
+    known = {name: p for name, p in found.items() if p is not None and name in errors}
     if not known:
         return []
-    errors = {name: reliability(evidence.known, p)[2] for name, p in known.items()}
     said = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
     caption = "Calibration: observed frequency of labels by predicted probability; dashed: perfect. The error is the "
     figure = report.calibration_curves(evidence.known, known)
@@ -110,7 +113,10 @@ def _calibration(evidence: Evaluation) -> list[PageFigure]:
     ]
 
 
-def _thresholds(evidence: Evaluation) -> PageFigure:
+def _thresholds(evidence: Evaluation) -> list[PageFigure]:
+    """Plot metrics by threshold and by number of labels, but not for classes, of which one is predicted."""
+    if "accuracy" in evidence.first.measures:
+        return []
     scores = {each.name: each.probabilities for each in evidence.models if each.probabilities is not None}
     score = "probability"
     if len(scores) < len(evidence.models):
@@ -125,7 +131,7 @@ def _thresholds(evidence: Evaluation) -> PageFigure:
         f"every sample, averaged over samples; dashed: {evidence.top}, as in the tables."
     )
     figure = report.threshold_curves(evidence.known, scores, evidence.top, score)
-    return PageFigure("thresholds", figure, caption, f"Highest F1 over thresholds: {', '.join(said)}.")
+    return [PageFigure("thresholds", figure, caption, f"Highest F1 over thresholds: {', '.join(said)}.")]
 
 
 def _label_counts(evidence: Evaluation) -> list[PageFigure]:
@@ -165,8 +171,8 @@ def _differences(evidence: Evaluation) -> list[PageFigure]:
     return found
 
 
-def _confusion(evidence: Evaluation) -> list[PageFigure]:
-    """Plot the confusion matrix if every sample has exactly one true and one predicted class."""
+def confusion(evidence: Evaluation) -> list[PageFigure | Table]:
+    """Plot the confusion matrix and list the most frequent errors if every sample has one true and one predicted class."""
     names, Y = evidence.names, evidence.Y
     if len(names) < 2 or not (Y.sum(axis=1) == 1).all():
         return []
@@ -176,14 +182,24 @@ def _confusion(evidence: Evaluation) -> list[PageFigure]:
     counts = together(Y, given)
     shown_ = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_CLASSES])
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    table = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
+    drawn = np.where(shares > 0, shares, np.nan)[np.ix_(shown_, shown_)]
     picked = [names[j] for j in shown_]
-    figure = report.heat_map(table, picked, picked, "true class", "predicted class", "% of the true class", mark=False)
+    figure = report.heat_map(
+        drawn, picked, picked, "true class", "predicted class", "% of the true class", False, (0, 100)
+    )
     wrong = counts - np.diag(np.diag(counts))
-    a, b = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    alt = f"Most frequent error: {names[a]} as {names[b]}, {int(wrong[a, b])} samples." if wrong.any() else "No errors."
+    pairs = np.argsort(-wrong, axis=None, kind="stable")[: min(20, np.count_nonzero(wrong))]
+    errors = [
+        [names[a], names[b], int(wrong[a, b]), shares[a, b]] for a, b in zip(*np.unravel_index(pairs, wrong.shape))
+    ]
+    alt = "Most frequent error: {} as {}, {} samples.".format(*errors[0]) if errors else "No errors."
     caption = f"Confusion matrix of {evidence.first.name}; –: no sample."
-    return [PageFigure("confusion", figure, caption, alt)]
+    if len(names) > _CLASSES:
+        caption += f" The {_CLASSES} most frequent of {len(names)} classes."
+    columns = ["true class", "predicted class", "samples", "% of the true class"]
+    said = f"{int(wrong.sum())} of {len(Y)} samples are wrong."
+    listed = [Table("Most frequent errors", columns, errors, note=said)] if errors else []
+    return [PageFigure("confusion", figure, caption, alt), *listed]
 
 
 def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
@@ -202,15 +218,43 @@ def _cooccurrence(evidence: Evaluation) -> list[PageFigure]:
 
 
 def _space(evidence: Evaluation) -> list[PageFigure]:
-    scores, _ = evidence.comparable
-    plane = plane_of(scores)
-    if plane is None:
+    if not evidence.planes:
         return []
-    figure = report.embedding_per_label(plane, evidence.Y, evidence.names, axes=AXES)
-    caption = "The plane in which the label scores differ most, with one panel per label: its samples in blue."
+    name, plane = next(iter(evidence.planes.items()))
+    figure = report.embedding_per_label(plane, evidence.Y, evidence.names)
+    caption = f"The first map ({name}), with one panel per label: its samples in blue."
     counts = np.sort(evidence.Y.sum(axis=0))[::-1]
     alt = f"{len(plane)} samples; panels of the most frequent labels, the first with {int(counts[0])} samples."
     return [PageFigure("labels-in-space", figure, caption, alt)]
+
+
+def worst_errors(first: EvaluatedModel, Y: np.ndarray, names: Sequence[str]) -> Table:
+    """List the predictions with the largest errors relative to the RMSE of their target, with feature values."""
+    errors = Y - first.scores
+    relative = np.abs(errors) / np.maximum(np.sqrt(np.nanmean(errors**2, axis=0)), 1e-300)
+    order = np.argsort(-relative, axis=None, kind="stable")[:20]  # NaN is last.
+    samples, targets = np.unravel_index(order[np.isfinite(relative.flat[order])], Y.shape)
+    features = feature_values(first.applied, samples)
+    found = zip(samples.tolist(), targets.tolist(), *features.values())
+    rows: list[list[object]] = [
+        [
+            first.applied.ids[i],
+            names[j],
+            f"{Y[i, j]:.4g}",
+            f"{first.scores[i, j]:.4g}",
+            f"{errors[i, j]:+.4g}",
+            float(relative[i, j]),
+            *cells,
+        ]
+        for i, j, *cells in found
+    ]
+    columns = ["sample", "target", "true", "predicted", "true minus predicted", "error / RMSE", *features]
+    return Table(
+        "Largest errors",
+        columns,
+        rows,
+        note=f"{first.name}. Errors are compared by their ratio to the RMSE of the target.",
+    )
 
 
 def draw_targets(models: Sequence[EvaluatedModel], Y: np.ndarray, names: Sequence[str]) -> list[PageFigure]:

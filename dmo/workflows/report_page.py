@@ -24,9 +24,28 @@ from dmo.report import Table
 from dmo.report.canvas import shown
 from dmo.report.page import Part
 from dmo.workflows.apply import known_labels
-from dmo.workflows.evaluation import EvaluatedModel, Evaluation, figures, label_frequency, nearest_scores, trained_on
+from dmo.workflows.evaluation import (
+    EvaluatedModel,
+    Evaluation,
+    chosen_figures,
+    figures,
+    label_frequency,
+    leading,
+    nearest_scores,
+    trained_on,
+)
 from dmo.workflows.program import Session
-from dmo.workflows.report_figures import draw, draw_targets, label_f1, learning_figures, samples, sweep_figures, varied
+from dmo.workflows.report_figures import (
+    confusion,
+    draw,
+    draw_targets,
+    label_f1,
+    learning_figures,
+    samples,
+    sweep_figures,
+    varied,
+    worst_errors,
+)
 
 _RESAMPLES = 2000
 _ENTRIES = 2**21
@@ -98,7 +117,7 @@ def annotation_measures(Y: np.ndarray, scores: np.ndarray, top: int) -> Measures
     return measures
 
 
-TARGETS = ("RMSE", "MAE", "R2")
+TARGETS = ("R2", "aRRMSE")
 """Names of the metrics of `target_measures`."""
 
 
@@ -114,8 +133,7 @@ def target_measures(Y: np.ndarray, P: np.ndarray) -> Measures:
         squares, sums = taken @ errors**2, taken @ y
         spread = taken @ y**2 - sums**2 / count
         r2 = 1 - squares / np.where(spread > 0, spread, np.inf)  # All targets in a resample may be equal.
-        absolute = taken @ np.abs(errors) / count
-        return np.stack([np.sqrt(squares / count).mean(axis=1), absolute.mean(axis=1), r2.mean(axis=1)], axis=1)
+        return np.stack([r2.mean(axis=1), np.sqrt(1 - r2).mean(axis=1)], axis=1)
 
     return measures
 
@@ -142,10 +160,11 @@ def write_page(
     if first.store.real_labels:
         return _write_targets(judged, Y, out, heading, made)
     evidence = Evaluation(list(judged), first.label_names(), Y, judged[0].measures["top"])
-    baselines = {"the most frequent labels for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
+    words = "class" if "accuracy" in judged[0].measures else "labels"
+    baselines = {f"the most frequent {words} for all": np.broadcast_to(label_frequency(evidence), Y.shape)}
     if jec:
         baselines = {"JEC, nearest training samples": nearest_scores(evidence)} | baselines
-    others = {name: figures(Y, S, evidence.top, area=False) for name, S in baselines.items()}
+    others = {name: _baseline(evidence, S) for name, S in baselines.items()}
     if evidence.image(0) is None:
         run.note("there are no images to show: the store was not made from images, or their folder no longer exists")
     with stage("draw the report", 1) as advance:
@@ -154,6 +173,7 @@ def write_page(
         parts: list[Part] = [
             _scores(evidence, others),
             *_differences(judged, measures, ANNOTATION, 100, len(Y)),
+            *confusion(evidence),
             samples(evidence),
             *draw(evidence),
             *(
@@ -171,6 +191,16 @@ def write_page(
         files = report.write_report(out, heading, kept, _facts(evidence) | made, lead)
         advance(1)
     return _record(judged, others, files)
+
+
+def _baseline(evidence: Evaluation, scores: np.ndarray) -> dict[str, Any]:
+    """Compute the metrics of a baseline; its predicted classes are those with the highest scores."""
+    found = figures(evidence.Y, scores, evidence.top, area=False)
+    if "accuracy" not in evidence.first.measures:
+        return found
+    given = EvaluatedModel("", evidence.first.applied, scores, {}, {}, np.zeros((len(scores), 0))).given(1)
+    chosen = chosen_figures(evidence.known, given)
+    return found | chosen | {"accuracy": chosen["subset_accuracy"]}
 
 
 def _record(
@@ -191,30 +221,36 @@ def _write_targets(
 ) -> dict[str, Any]:
     """Write the report page of evaluated regression models."""
     first, names = judged[0], judged[0].applied.label_names()
-    columns = {"RMSE": "rmse", "MAE": "mae", "R2": "r2", "aRRMSE": "arrmse"}
-    rows = [[each.name, *(each.measures[key] for key in columns.values())] for each in judged]
+    rows = [[each.name, each.measures["r2"], each.measures["arrmse"]] for each in judged]
     targets = [regression_scores(Y, each.scores).per_target for each in judged]
     per_target = [
-        [name, *map(float, targets[0][:, j]), *(float(other[2, j] - targets[0][2, j]) for other in targets[1:])]
+        [
+            name,
+            *(f"{error:.4g}" for error in targets[0][:2, j]),
+            *map(float, targets[0][2:, j]),
+            *(float(other[2, j] - targets[0][2, j]) for other in targets[1:]),
+        ]
         for j, name in enumerate(names)
     ]
-    heads = ["target", *list(columns)[:3], "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
+    heads = ["target", "RMSE", "MAE", "R2", "relative RMSE", *(f"R2 of {each.name}, difference" for each in judged[1:])]
     note = f"{first.name}. RMSE and MAE have the unit of the target; relative RMSE: divided by the RMSE of its mean."
     scores = [target_measures(Y, each.scores) for each in judged]
     parts: list[Part] = [
         Table(
             "Predictions",
-            ["model", *columns],
+            ["model", *TARGETS],
             rows,
             best=["R2"],
-            note=f"{len(Y)} samples; means over {len(names)} targets.",
+            note=f"{len(Y)} samples; means over {len(names)} targets. aRRMSE: mean relative RMSE.",
         ),
         *_differences(judged, scores, TARGETS, 1, len(Y)),
+        worst_errors(first, Y, names),
         *draw_targets(judged, Y, names),
         Table("Every target", heads, per_target, note=note, interactive=True),
         *_parameters(judged),
     ]
-    facts = {"data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
+    lead = {title: f"{value:.4g}" for title, value in leading(first.measures).items()}
+    facts = {**lead, "data": Path(first.applied.store.url).name, "samples": len(Y), "targets": len(names), **made}
     files = report.write_report(out, heading, parts, facts)
     return _record(judged, {}, files)
 
@@ -237,9 +273,10 @@ def _differences(
     columns = ["model", "measure", "difference", "from", "to", f"than {judged[0].name}"]
     note = (
         "From - to: 95 % interval of the paired bootstrap, which draws the same samples for both models 2,000 times; "
-        "–: the interval contains 0, so these samples do not show which model is better. F1 of a sample: mean over "
-        "samples of 2 hits / (assigned labels + true labels)."
+        "–: the interval contains 0, so these samples do not show which model is better."
     )
+    if names is ANNOTATION:
+        note += " F1 of a sample: mean over samples of 2 hits / (assigned labels + true labels)."
     return [Table(f"Differences from {judged[0].name}", columns, rows, note=note)]
 
 
@@ -274,12 +311,18 @@ def read_sweep(path: str) -> dict[str, Any]:
 def _facts(evidence: Evaluation) -> dict[str, object]:
     """Return facts about the data set for the top of the page, such as the number of samples and the license."""
     store, Y = evidence.store, evidence.Y
-    facts: dict[str, object] = {"data": store.attributes.get("title") or Path(store.url).name}
+    facts: dict[str, object] = {
+        title: f"{100 * value:.1f} %" for title, value in leading(evidence.first.measures).items()
+    }
+    facts["data"] = store.attributes.get("title") or Path(store.url).name
     facts["samples"] = store.n_samples
     if store.split is not None:
         facts |= {f"{name} samples": int((store.split == name).sum()) for name in dict.fromkeys(store.split.tolist())}
-    facts |= {"views": len(store.views), "labels": len(evidence.names)}
-    facts["labels a sample"] = round(float(Y.sum(axis=1).mean()), 2)
+    facts["views"] = len(store.views)
+    if store.class_labels:
+        facts["classes"] = len(evidence.names)
+    else:
+        facts |= {"labels": len(evidence.names), "labels a sample": round(float(Y.sum(axis=1).mean()), 2)}
     parameters = store.provenance.get("parameters", {})
     facts |= {"images left out": len(parameters["unreadable"])} if parameters.get("unreadable") else {}
     facts |= {key: store.attributes[key] for key in ("license", "citation") if store.attributes.get(key)}
@@ -287,8 +330,14 @@ def _facts(evidence: Evaluation) -> dict[str, object]:
 
 
 def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Table:
-    columns = ["model", "precision %", "recall %", "F1 %", "N+", "AUC macro %", "AUC micro %", "micro F1 of sets %"]
-    keys = ("precision", "recall", "f1", "n_plus", "auc_macro", "auc_micro", "f1_micro")
+    shared = {"precision %": "precision", "recall %": "recall"}
+    areas = {"AUC macro %": "auc_macro", "AUC micro %": "auc_micro"}
+    of_classes = "accuracy" in evidence.first.measures
+    if of_classes:
+        named = {"accuracy %": "accuracy", "macro F1 %": "f1_macro", **shared, **areas}
+    else:
+        named = {**shared, "F1 %": "f1", "N+": "n_plus", **areas, "micro F1 of sets %": "f1_micro"}
+    columns, keys = ["model", *named], named.values()
 
     def cells(measures: Mapping[str, Any]) -> list[object]:
         values = [measures.get(key) for key in keys]
@@ -300,12 +349,15 @@ def _scores(evidence: Evaluation, others: Mapping[str, Mapping[str, Any]]) -> Ta
     labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
     excluded = evidence.first.applied.excluded
     without = f" without {excluded} that a model was trained on" if excluded else ""
-    note = (
-        f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}, {labels} each; precision and "
-        "recall are means over the labels that occur; N+: labels found at least once; sets: the labels that the model "
-        "assigns."
-    )
-    return Table("Annotation", columns, rows, best=columns[1:], note=note)
+    note = f"{len(evidence.Y)} samples{f' of split {split}' if split else ''}{without}"
+    if of_classes:
+        note += "; precision and recall are means over the classes that occur."
+    else:
+        note += (
+            f", {labels} each; precision and recall are means over the labels that occur; N+: labels found at least "
+            "once; sets: the labels that the model assigns."
+        )
+    return Table("Classification" if of_classes else "Annotation", columns, rows, best=columns[1:], note=note)
 
 
 def _views(evidence: Evaluation) -> Table:
@@ -347,7 +399,8 @@ def _per_label(evidence: Evaluation) -> Table:
         rows.append([evidence.names[j], 100 * float(frequency[j]), int(Y[:, j].sum()), *shares])
     columns = ["label", "of training samples %", "samples", "precision %", "recall %", "F1 %", "average precision %"]
     columns += [f"F1 of {each.name}, difference" for each in evidence.models[1:]]
-    note = f"{first.name}, {evidence.top} labels per sample. Click a column header to sort; type text to filter labels."
+    labels = "1 label" if evidence.top == 1 else f"{evidence.top} labels"
+    note = f"{first.name}, {labels} per sample. Click a column header to sort; type text to filter labels."
     return Table("Every label", columns, rows, note=note, interactive=True)
 
 

@@ -17,7 +17,15 @@ import pandas as pd
 import pytest
 from PIL import Image
 from shell import disk_full, figures_emptied, record, run
-from sklearn.metrics import f1_score, label_ranking_average_precision_score, mean_absolute_error, r2_score
+from sklearn.metrics import (
+    f1_score,
+    label_ranking_average_precision_score,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 from starlette.testclient import TestClient
 
 import dmo.cli
@@ -194,6 +202,16 @@ def test_evaluate_prints_rankings_and_label_sets_as_scikit_learn_has_them(work, 
     assert found["lrap"] == pytest.approx(label_ranking_average_precision_score(Y, scores), abs=1e-9)
     for how in ("micro", "macro", "samples"):
         assert found[f"f1_{how}"] == pytest.approx(f1_score(Y, sets, average=how, zero_division=0), abs=1e-9)
+    rows = [list(each.values()) for each in found["by_label"]]
+    *ratios, support = precision_recall_fscore_support(Y, sets, zero_division=0)
+    areas = roc_auc_score(Y, scores, average=None)
+    assert [row[0] for row in rows] == NAMES
+    np.testing.assert_allclose(np.array([row[1:] for row in rows]).T, [*ratios, areas, support], atol=1e-9)
+    lines = run("evaluate", work / "m.zarr", work / "f.zarr", "--by-label").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        [how, "F1", f"{100 * found[f'f1_{how}']:.1f}"] for how in ("micro", "macro")
+    ]
+    assert [line.split()[-1] for line in lines[-len(NAMES) :]] == [str(count) for count in support]
 
 
 def test_annotate_writes_the_best_labels_in_words(work, data, tmp_path):
@@ -1331,7 +1349,12 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
     found = json.loads(run("evaluate", model, store, "--json").stdout)
     views, truth, _ = stores.open_features(store).select("test")
     predicted = load(str(model)).predict({"x": views["x"][:]})
-    assert found["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    errors = {"rmse": root_mean_squared_error, "mae": mean_absolute_error}
+    for key, error in errors.items():
+        expected = error(truth, predicted, multioutput="raw_values")
+        assert [each[key] for each in found["by_label"]] == pytest.approx(expected.tolist())
+    lines = run("evaluate", model, store).stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [["RMSE", "of", "0"], ["RMSE", "of", "1"]]
     assert found["r2"] == pytest.approx(r2_score(truth, predicted))
     assert found["r2"] > 0.5
     if name == "ridge":
@@ -1354,7 +1377,7 @@ def test_real_targets_are_learned_and_judged_in_their_units(name, tmp_path):
     for option in (("--top", 1), ("--proba", "--csv", tmp_path / "p.csv")):
         refused = run("annotate", model, store, tmp_path / "other.zarr", *option, code=2)
         assert "leave" in refused.stderr
-    assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)
+    assert "mae" in json.loads(run("evaluate", model, store, "--cv", 3, "--json").stdout)["by_label"][1]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ MEANINGS = {
     "best": "The best hyperparameters: parameter -> value, and their mean score over folds as `mean`.",
     "block": "Rows per block.",
     "blocks": "Number of finished blocks (`done`) and of all blocks (`total`).",
+    "by_label": "One object per label or target: `label` (its name), its measures, and `support` (its samples).",
     "bytes": "Size of the output in bytes; for a dry run, the expected size.",
     "changed_answers": "Answers that differ from the known labels.",
     "class_labels": "Whether every sample has exactly one class.",

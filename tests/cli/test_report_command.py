@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from PIL import Image
 from shell import figures_emptied, record, run
 from sklearn.metrics import confusion_matrix, label_ranking_average_precision_score
 
-from dmo import MultiViewRidge, stores
+from dmo import MultiViewRidge, load, stores
+from dmo.blocks import rows
 from dmo.datasets import Samples
 from dmo.errors import amount
 from dmo.labels.stratification import stratified_folds
@@ -20,7 +22,7 @@ from dmo.selection import sweep
 from dmo.workflows.apply import AppliedModel
 from dmo.workflows.evaluation import EvaluatedModel, Evaluation, sample_precision
 from dmo.workflows.fitting import Training, learning_curve
-from dmo.workflows.report_figures import learning_figures, sweep_figures
+from dmo.workflows.report_figures import _calibration, _space, learning_figures, sweep_figures
 from dmo.workflows.report_page import annotation_measures, paired_differences, read_sweep, target_measures
 
 
@@ -153,6 +155,48 @@ def test_a_page_of_classes_shows_which_is_taken_for_which(tmp_path):
     said = f"Most frequent error: {np.unique(names)[a]} as {np.unique(names)[b]}, {counts[a, b]} samples."
     assert said in (tmp_path / "r.html").read_text()
     assert (tmp_path / "confusion.png").exists()
+    page = (tmp_path / "r.html").read_text()
+    rows = {row[0]: row for row in cells(page, "Classification")}
+    found = record("evaluate", model, store)
+    right = (names[given["sample"]] == given["label 1"]).mean()
+    assert found["accuracy"] == pytest.approx(right)
+    assert float(rows["MultiViewRidge (m)"][1]) == pytest.approx(100 * right, abs=0.06)
+    often = pd.Series(names[given["sample"]]).value_counts(normalize=True).max()
+    assert float(rows["the most frequent class for all"][1]) == pytest.approx(100 * often, abs=2)
+    assert cells(page, "Most frequent errors")[0][2] == str(counts[a, b])
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page)[1])
+    shown = {name: [float(cell) for cell in column] for name, column in data["features"]}
+    assert shown == {
+        name: pytest.approx(table[name][given["sample"]].tolist(), rel=1e-3) for name in ("f0", "f1", "f2")
+    }
+
+
+def test_report_shows_the_space_of_kgha_and_the_largest_errors(annotated, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12)).round(2)
+    T = np.c_[1000 + 100 * X[:, 0], 0.01 * X[:, 1] + 0.01 * (np.arange(60) == 50)]
+    table = (
+        pd.DataFrame(X).add_prefix("f").assign(kind=np.array(["fir", "oak"])[np.arange(60) % 2], a=T[:, 0], b=T[:, 1])
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.iloc[:40].to_csv(tmp_path / "old.csv", index=False)
+    table.iloc[40:].to_csv(tmp_path / "new.csv", index=False)
+    run("fit", "ridge", tmp_path / "old.csv", tmp_path / "m.zarr", "--label-columns", "a,b", "--kernel", "linear")
+    run("report", tmp_path / "m.zarr", tmp_path / "new.csv", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    worst = cells(page, "Largest errors")[0]
+    assert worst[:2] == ["10", "b"]
+    assert float(worst[2]) == pytest.approx(T[50, 1], rel=1e-3)
+    assert len(worst) == 6 + 8
+    run("report", annotated / "m.zarr", annotated / "f.zarr", tmp_path / "k.html")
+    data = json.loads(
+        re.search(r'<script type="application/json">(.*?)</script>', (tmp_path / "k.html").read_text())[1]
+    )
+    views, _, _ = stores.open_features(annotated / "f.zarr").select("test")
+    Z = load(str(annotated / "m.zarr")).transform({name: rows(view) for name, view in views.items()})[:, :2]
+    first = np.array(data["planes"][0]["at"])
+    assert data["planes"][0]["name"] == "space of KGHA (m)"
+    assert np.abs(np.corrcoef(first.T, Z.T)[[0, 1], [2, 3]]) == pytest.approx([1, 1], abs=1e-3)
 
 
 @pytest.mark.slow
@@ -218,7 +262,7 @@ def test_intervals_are_those_of_resampled_measures(real):
     def measured(index, S):
         if real:
             found = regression_scores(Y[index], S[index])
-            return [found.rmse, found.mae, found.r2]
+            return [found.r2, found.arrmse]
         found = annotation_scores(Y[index], S[index], 2)
         pairs = zip(Y[index], top_label_sets(S[index], 2))
         f1 = [2 * (p * (y == 1)).sum() / (p[~np.isnan(y)].sum() + np.nansum(y)) for y, p in pairs if (y == 1).any()]
@@ -271,6 +315,20 @@ def test_the_learning_curve_is_that_of_sweeps_over_parts(tmp_path):
     assert f"From 24 to 48 samples it changes by {curve[3][1] - curve[2][1]:+.3g}" in figure.caption
     Y[:90] = 0
     assert learning_curve(found, Training(training.store, {"x": X}, Y, None), 40) == []
+
+
+def test_panels_with_few_points_are_omitted():
+    rng = np.random.default_rng(0)
+    Y = np.eye(3)[np.arange(60) % 3]
+    scores, few = Y + 0.3 * rng.normal(size=Y.shape), Y[np.r_[1, 1:60]]
+    model = EvaluatedModel(
+        "m", AppliedModel(None, "", None, {}, np.arange(60), None), scores, {}, {}, np.zeros((60, 0))
+    )
+    for S, number in ((scores, 1), (few, 0)):
+        each = replace(model, scores=S)
+        object.__setattr__(each, "probabilities", np.clip(S, 0, 1))
+        evidence = Evaluation([each], list("abc"), Y, 1)
+        assert len(evidence.planes) == len(_calibration(evidence)) == len(_space(evidence)) == number
 
 
 def test_samples_are_ranked_by_their_average_precision():

@@ -11,7 +11,7 @@ import pytest
 import dmo
 from dmo.datasets import DataError, ingest_files, read_samples
 from dmo.errors import UserError
-from dmo.formats.schema import MISSING, Schema
+from dmo.formats.schema import MISSING, Column, Schema
 from dmo.stores import open_features
 from tests.datasets.awkward import awkward, outcome
 from tests.shell import run
@@ -187,6 +187,17 @@ def test_types_of_columns_are_those_of_their_cells():
         Schema.from_dict({**schema, "columns": [{"name": 1, "kind": "number"}]})
     codes = read_samples(pd.DataFrame({"w": ["12", "34", "X9"] * 9, "b": range(27)}))
     assert codes.feature_names["x"] == ["w=12", "w=34", "w=X9", "b"]
+
+
+def test_columns_convert_features_back_to_cells():
+    days = ["2026-01-31", "2026-02-01T12:30:00", None]
+    table = pd.DataFrame({"n": [1.5, None, 3], "t": ["yes", None, "no"], "w": ["b", "a", None], "d": days})
+    kinds = (Column("n", "number"), Column("t", "boolean"), Column("w", "category", ("a", "b")), Column("d", "date"))
+    schema = Schema(kinds)
+    X = schema.encode("t", table)
+    ends = np.cumsum([len(column.features) for column in schema.columns])
+    cells = {c.name: c.cells(X[:, end - len(c.features) : end]) for c, end in zip(schema.columns, ends)}
+    assert cells == {"n": [1.5, None, 3], "t": ["true", None, "false"], "w": ["b", "a", None], "d": days}
 
 
 def test_categories_are_those_of_the_training_rows():

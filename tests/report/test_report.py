@@ -121,6 +121,8 @@ def test_numbers_in_tables_and_facts(tmp_path):
     expected = ["KGHA", "0.835", "12,345", "1.00e-05", "–", "r-MLR", "0.900", "7", "2.50e-05", "10.2"]
     assert page.texts["td"] == expected
     assert page.texts["b"] == ["0.900", "10.2"]
+    report.write_report(tmp_path / "r.html", "t", [report.Table("t", ["F1"], [[0.90001], [0.9], [0.5]], best=["F1"])])
+    assert Page(tmp_path / "r.html").texts["b"] == ["0.900"] * 2  # equal after rounding
     assert [cell.get("class") for cell in page.all("th")] == [None, "n", "n", "n", "n"]
     assert page.texts["dd"] == ["4,999", "0.01", "gist"]
 
@@ -352,8 +354,8 @@ def test_images_stop_at_their_limit_and_the_page_says_so(monkeypatch):
     assert list(found["data"]["images"]) == ["0", "7", "1", "6"][: len(found["data"]["images"])]
     assert 0 < len(found["data"]["images"]) < 8
     assert "of 8 samples are shown with their images" in found["notes"][0]
-    with pytest.raises(ValueError, match=r"plane has shape \(3, 2\), expected \(8, 2\)"):
-        report.Samples(names, names, Y, Y, given, np.arange(8), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"map' has shape \(3, 2\), expected \(8, 2\)"):
+        report.Samples(names, names, Y, Y, given, np.arange(8), {"map": np.zeros((3, 2))})
     with pytest.raises(ValueError, match="`given` is empty"):
         report.Samples(names, names, Y, Y, {}, np.arange(8))
 
@@ -363,7 +365,7 @@ def test_calibration_is_that_of_scikit_learn():
     P = rng.random((300, 4))
     Y = (rng.random(P.shape) < P**2).astype(float)
     Y[:5] = np.nan
-    expected, observed, error = reliability(Y, P)
+    expected, observed, _, error = reliability(Y, P)
     shares, means = calibration_curve(Y[5:].ravel(), P[5:].ravel(), n_bins=10)
     np.testing.assert_allclose((expected, observed), (means, shares))
     weights = np.histogram(P[5:], np.linspace(0, 1, 11))[0]

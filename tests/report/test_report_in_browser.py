@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -52,7 +53,8 @@ def evidence(n=40, names=NAMES, **options):
     Y[0, 0] = np.nan
     given = {"ridge": np.argsort(-scores, axis=1)[:, :2], HOSTILE: np.argsort(scores, axis=1)[:, :2]}
     ids = [f"sample {i}" for i in range(n - 1)] + [HOSTILE]
-    options = {"plane": scores[:, :2]} | options
+    options = {"planes": {"scores": scores[:, :2], "space": scores[:, 2:]}} | options
+    options = {"features": lambda rows: {"wide": rows / 8, HOSTILE: [None if i % 2 else "fir" for i in rows]}} | options
     return report.Samples(ids, names, Y, scores, given, np.arange(n), **options)
 
 
@@ -125,6 +127,8 @@ def test_a_sample_opens_with_its_scores_and_what_every_model_gives_it(path, open
     dialog = page.locator("dialog")
     assert dialog.locator("h3").inner_text() == "sample 1"
     assert dialog.locator("img").evaluate("image => image.naturalWidth") == 100
+    for place in (page.locator(".card").nth(1), dialog):
+        assert place.locator(".features span").all_inner_texts() == ["wide", "0.125", HOSTILE, "–"]
     heads = dialog.locator("thead th").all_inner_texts()
     assert heads == ["label", "ridge", HOSTILE, "score"]
     for row in dialog.locator("tbody tr").all():
@@ -148,9 +152,9 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     page, samples = opened(path), evidence()
     canvas, tip = page.locator("canvas"), page.locator(".tip")
     box = canvas.bounding_box()
-    far = int(np.argmax(samples.plane[:, 0]))  # index of the rightmost point
-    low, high = samples.plane[:, 1].min(), samples.plane[:, 1].max()
-    y = box["height"] - 24 - (samples.plane[far, 1] - low) / (high - low) * (box["height"] - 38)
+    far = int(np.argmax(samples.planes["scores"][:, 0]))  # index of the rightmost point
+    low, high = samples.planes["scores"][:, 1].min(), samples.planes["scores"][:, 1].max()
+    y = box["height"] - 24 - (samples.planes["scores"][far, 1] - low) / (high - low) * (box["height"] - 38)
     canvas.hover(position={"x": box["width"] - 14, "y": y})
     assert tip.locator("b").inner_text() == samples.ids[far]
     before = canvas.evaluate("canvas => canvas.toDataURL()")
@@ -164,13 +168,43 @@ def test_the_map_names_the_sample_below_the_pointer_and_zooms(path, opened):
     assert page.locator("dialog h3").inner_text() == samples.ids[far]
 
 
+def test_map_offers_spaces_and_exports_selected_ids(path, opened):
+    page, samples = opened(path, viewport={"width": 1280, "height": 1200}), evidence()
+    canvas = page.locator("canvas")
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.select_option("[name=map]", "space")
+    assert canvas.evaluate("canvas => canvas.toDataURL()") != before
+    page.select_option("[name=map]", "scores")
+    page.get_by_role("button", name="select by drawing").click()
+    box = canvas.bounding_box()
+    corners = [(1, 1), (box["width"] / 2, 1), (box["width"] / 2, box["height"] - 1), (1, box["height"] - 1)]
+    page.mouse.move(box["x"] + 1, box["y"] + 1)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
+    page.mouse.up()
+    places = (
+        samples.planes["scores"] - (samples.planes["scores"].max(axis=0) + samples.planes["scores"].min(axis=0)) / 2
+    )
+    x = 24 + (places[:, 0] / np.abs(places).max() + 1) / 2 * (box["width"] - 38)
+    wanted = [samples.ids[i] for i in np.flatnonzero(x < box["width"] / 2)]
+    assert page.locator(".found").inner_text() == f"{len(wanted)} selected; {len(wanted)} of 40 samples"
+    with page.expect_download() as file:
+        page.get_by_role("button", name="download ids").click()
+    saved = pd.read_csv(file.value.path())
+    assert file.value.suggested_filename == "samples.csv"
+    assert saved["sample"].tolist() == wanted
+    page.get_by_role("button", name="clear selection").click()
+    assert page.locator(".found").inner_text() == "40 of 40 samples"
+
+
 def test_the_map_is_colored_by_the_rarest_of_the_common_labels_and_its_legend_names_them(tmp_path, opened):
     Y = np.zeros((40, 4))
     Y[:30, 0] = Y[:12, 1] = Y[35:, 3] = 1  # twelve samples have labels 0 and 1
     scores = np.random.default_rng(0).random((40, 4))
     given = {"ridge": np.argsort(-scores, axis=1)[:, :1]}
     corners = np.c_[np.r_[np.full(12, -1.0), np.full(28, 1.0)], np.linspace(-1, 1, 40)]
-    plain = {"given": given, "order": np.arange(40), "plane": corners, "score": "probability"}
+    plain = {"given": given, "order": np.arange(40), "planes": {"corners": corners}, "score": "probability"}
     page = opened(written(tmp_path, report.Samples([*"abcdefgh"] * 5, NAMES, Y, scores, **plain)))
     legend = page.locator(".map figcaption")
     assert legend.locator(".key").all_inner_texts() == ["sea", "wide, flat", "boat", "others"]

@@ -308,7 +308,7 @@ def test_a_pass_on_workers_resumes_bit_for_bit(client: Any, tmp_path: Path, monk
             return collect_moments(raw, Y)[0]
 
     def dies(*arguments: Any) -> Any:
-        begun.append(len(arguments[2]))
+        begun.append(len(arguments[3]))
         if dying and len(begun) == 4:
             raise KeyboardInterrupt
         return tree(*arguments)

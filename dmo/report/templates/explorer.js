@@ -15,7 +15,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   const shortly = percent ?? d3.format(".2~f"), exactly = percent ?? d3.format(".3~g"), form = get("form.ask"), cards = get(".cards ol"), more = get(".more");
   const dialog = get("dialog"), canvas = get("canvas");
   const all = d3.range(n);
-  let asked = [], found = [], drawn = new Map(), shown = 12, at = 0;
+  let asked = [], found = [], drawn = new Map(), shown = 12, at = 0, plane = data.planes[0]?.at, selected = null;
 
   const make = (tag, given, ...children) => {
     const element = Object.assign(document.createElement(tag), given);
@@ -29,6 +29,8 @@ for (const section of document.querySelectorAll("section.samples")) {
   const kindOf = (i, j, model = 0) => unknown[i].has(j) ? "unknown" : given[model][i].has(j) ?
     (has[i].has(j) ? "right" : "wrong") : has[i].has(j) ? "missed" : "";
   const labelsOf = i => [...first.rows[i], ...data.has[i].filter(j => !given[0][i].has(j))];
+  const features = i => data.features.length ? [make("span", {className: "features"}, ...data.features.flatMap(([name, cells]) => [
+    make("span", {textContent: name, title: name}), make("span", {className: "cell", textContent: cells[i], title: cells[i]})]))] : [];
   const picture = (i, alt) => {
     if (!(i in data.images)) return [];
     const image = make("img", {src: data.images[i], alt});
@@ -83,7 +85,7 @@ for (const section of document.querySelectorAll("section.samples")) {
     const which = form.elements.show.value, order = form.elements.order.value;
     asked = labels;
     const value = asked.length ? answering(asked) : null;
-    found = all.filter(i => matches(i, which));
+    found = all.filter(i => matches(i, which) && (selected?.has(i) ?? true));
     if (order !== "stored") found.sort((a, b) => value ? value[b] - value[a] : data.rank[a] - data.rank[b]);
     if (order === "worst") found.reverse();
     const chosen = new Set(found), kind = i => ["right", "wrong", "missed"].find(kind => matches(i, kind)) ?? "other";
@@ -94,8 +96,9 @@ for (const section of document.querySelectorAll("section.samples")) {
       `${all.filter(i => matches(i, kind)).length} ${kind}`).join(", ") : "";
     get(".found").textContent = [
       ...strange.map(word => `no label “${word}”; `),
-      names && `${names}: ${counts}; `, `${found.length.toLocaleString("en")} of ${n.toLocaleString("en")} samples`,
-    ].join("");
+      names && `${names}: ${counts}; `, selected && `${selected.size.toLocaleString("en")} selected; `, `${found.length.toLocaleString("en")} of ${n.toLocaleString("en")} samples`,
+    ].filter(Boolean).join("");
+    get("[data-select=none]").hidden = !selected;
     for (const chip of section.querySelectorAll(".chips button")) chip.ariaPressed = asked.includes(+chip.value);
     list();
     draw();
@@ -111,7 +114,7 @@ for (const section of document.querySelectorAll("section.samples")) {
       });
       if (words.length > 8) lines.push(make("span", {textContent: `${words.length - 8} more`}));
       const button = make("button", {type: "button", className: "card"}, ...picture(i, ""),
-        make("span", {className: "name", textContent: data.ids[i]}), make("span", {className: "labels"}, ...lines));
+        make("span", {className: "name", textContent: data.ids[i]}), make("span", {className: "labels"}, ...lines), ...features(i));
       button.addEventListener("click", () => open(i));
       return make("li", {}, button);
     }));
@@ -139,7 +142,7 @@ for (const section of document.querySelectorAll("section.samples")) {
       return make("tr", {}, make("th", {scope: "row", textContent: data.names[j]}), ...kinds,
         make("td", {className: "n"}, bar, make("span", {className: "amount", textContent: Number.isNaN(value) ? "–" : exactly(value)})));
     });
-    get(".opened").replaceChildren(...picture(i, `image of ${data.ids[i]}`),
+    get(".opened").replaceChildren(...picture(i, `image of ${data.ids[i]}`), ...features(i),
       make("table", {}, make("thead", {}, make("tr", {}, ...head.map(name => make("th", {scope: "col", textContent: name})))),
         make("tbody", {}, ...lines)));
     get(".before").disabled = at <= 0;
@@ -164,14 +167,14 @@ for (const section of document.querySelectorAll("section.samples")) {
   const oneEach = data.has.every(row => row.length <= 1), ofPlace = d3.group(all, i => place[i]);
   const color = name => getComputedStyle(section).getPropertyValue(name).trim();
   const loaded = new Map();
-  let width = 0, height = 0, view = d3.zoomIdentity, tree = null, entered = false;
+  let width = 0, height = 0, view = d3.zoomIdentity, tree = null, entered = false, selecting = false, lasso = null;
   const x = d3.scaleLinear([-1, 1], [0, 1]), y = d3.scaleLinear([-1, 1], [1, 0]);
 
   function dots(rows, radius, name, kind) {
     const context = canvas.getContext("2d");
     context.beginPath();
     for (const i of rows) {
-      const [a, b] = view.apply([x(data.plane[i][0]), y(data.plane[i][1])]);
+      const [a, b] = view.apply([x(plane[i][0]), y(plane[i][1])]);
       if (a < -9 || b < -9 || a > width + 9 || b > height + 9) continue;
       if (kind === "cross") {
         context.moveTo(a - radius, b - radius); context.lineTo(a + radius, b + radius);
@@ -189,7 +192,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   function symbols(rows) {
     const context = canvas.getContext("2d"), colors = COLORS.map(color);
     for (const i of rows) {
-      const [a, b] = view.apply([x(data.plane[i][0]), y(data.plane[i][1])]);
+      const [a, b] = view.apply([x(plane[i][0]), y(plane[i][1])]);
       context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, a * devicePixelRatio, b * devicePixelRatio);
       context.beginPath();
       d3.symbol(SYMBOLS[Math.max(0, place[i])], 42).context(context)();
@@ -204,7 +207,7 @@ for (const section of document.querySelectorAll("section.samples")) {
     const context = canvas.getContext("2d"), side = 44, taken = new Set();
     for (const i of found) {
       if (!(i in data.images)) continue;
-      const [a, b] = view.apply([x(data.plane[i][0]), y(data.plane[i][1])]);
+      const [a, b] = view.apply([x(plane[i][0]), y(plane[i][1])]);
       const cell = `${Math.floor(a / side)} ${Math.floor(b / side)}`;
       if (taken.has(cell) || a < 0 || b < 0 || a > width || b > height) continue;
       taken.add(cell);
@@ -223,7 +226,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   }
 
   function draw() {
-    if (!data.plane || !width) return;
+    if (!plane || !width) return;
     const context = canvas.getContext("2d"), of = kind => drawn.get(kind) ?? [];
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, width, height);
@@ -240,21 +243,29 @@ for (const section of document.querySelectorAll("section.samples")) {
       for (const [at, rows] of ofPlace) dots(rows.filter(i => chosen.has(i)), 1.8, COLORS[at] ?? "--faint");
     }
     if (get("[name=pictures]").checked) pictures();
+    if (lasso) {
+      context.beginPath();
+      context.strokeStyle = color("--ink");
+      context.setLineDash([5, 4]);
+      d3.line().context(context)([...lasso, lasso[0]]);
+      context.stroke();
+      context.setLineDash([]);
+    }
     context.fillStyle = color("--soft");
     context.font = "12px system-ui, sans-serif";
     context.textAlign = "right";
-    context.fillText(data.axes[0] + " →", width - 6, height - 6);
+    context.fillText("component 1 →", width - 6, height - 6);
     context.save();
     context.translate(14, 6);
     context.rotate(-Math.PI / 2);
-    context.fillText(data.axes[1] + " →", 0, 0);
+    context.fillText("component 2 →", 0, 0);
     context.restore();
     get(".map figcaption").replaceChildren(...asked.length ? [signed("right", "right"), " ", signed("wrong", "wrong"), " ",
       signed("missed", "missed")] : [`${found.length.toLocaleString("en")} samples, colored by ` + (oneEach ? "label:" : "the rarest of these labels that they have:"),
       ...colored.flatMap((j, at) => [" ", make("span", {className: "key"}, swatch(at), data.names[j])]),
       ...ofPlace.has(-1) ? [" ", make("span", {className: "key"}, swatch(-1), "others")] : []]);
     const said = asked.length ? get(".found").textContent : `${found.length} samples`;
-    canvas.ariaLabel = `Map of samples, ${data.axes[0]} against ${data.axes[1]}: ${said}. The same samples are listed next to it.`;
+    canvas.ariaLabel = `Map of samples (${data.planes[get("[name=map]").value].name}): ${said}. The same samples are listed next to it.`;
   }
   let waiting = false;
   function later() {
@@ -269,6 +280,10 @@ for (const section of document.querySelectorAll("section.samples")) {
   }
 
   function point(event) {
+    if (lasso) {
+      lasso.push(d3.pointer(event, canvas));
+      return later();
+    }
     const tip = get(".tip"), i = near(event);
     tip.hidden = i === undefined;
     canvas.style.cursor = i === undefined ? "grab" : "pointer";
@@ -280,6 +295,16 @@ for (const section of document.querySelectorAll("section.samples")) {
     tip.style.top = `${b + 18 + tip.offsetHeight > height ? Math.max(0, b - tip.offsetHeight - 10) : b + 18}px`;
   }
 
+  function release() {
+    const corners = lasso;
+    lasso = null;
+    if (!corners) return;
+    const place = i => view.apply([x(plane[i][0]), y(plane[i][1])]);
+    selected = corners.length > 2 ? new Set(all.filter(i => d3.polygonContains(corners, place(i)))) : null;
+    if (!selected?.size) selected = null;
+    update();
+  }
+
   function size() {
     const box = canvas.getBoundingClientRect();
     if (!box.width) return;
@@ -288,23 +313,43 @@ for (const section of document.querySelectorAll("section.samples")) {
     canvas.height = height * devicePixelRatio;
     x.range([24, width - 14]);
     y.range([height - 24, 14]);
-    tree = d3.quadtree(d3.range(n), i => x(data.plane[i][0]), i => y(data.plane[i][1]));
+    tree = d3.quadtree(d3.range(n), i => x(plane[i][0]), i => y(plane[i][1]));
     draw();
   }
 
-  if (data.plane) {
+  if (plane) {
+    const touch = () => { canvas.style.touchAction = selecting || view.k > 1 ? "none" : "pan-y"; };
     // The wheel scrolls the page until the map is clicked; one finger scrolls it until the map is zoomed in.
-    const zoom = d3.zoom().scaleExtent([1, 60]).filter(event => event.type === "wheel" ? entered || event.ctrlKey :
+    const zoom = d3.zoom().scaleExtent([1, 60]).filter(event => selecting && event.type !== "wheel" ? false : event.type === "wheel" ? entered || event.ctrlKey :
       event.type !== "touchstart" || event.touches.length > 1 || view.k > 1).on("zoom", event => {
       view = event.transform;
-      canvas.style.touchAction = view.k > 1 ? "none" : "pan-y";
+      touch();
       get(".tip").hidden = true;
       later();
     });
     const stage = d3.select(canvas).call(zoom).on("dblclick.zoom", null).style("touch-action", "pan-y")
-      .on("pointermove", point).on("pointerdown.enter", () => { entered = true; })
+      .on("pointermove", point).on("pointerup pointercancel", release)
+      .on("pointerdown.enter", event => {
+        entered = true;
+        if (!selecting) return;
+        canvas.setPointerCapture(event.pointerId);
+        lasso = [d3.pointer(event, canvas)];
+        get(".tip").hidden = true;
+      })
       .on("pointerleave", () => { entered = false; get(".tip").hidden = true; })
-      .on("click", event => { const i = near(event); if (i !== undefined) open(i); });
+      .on("click", event => { const i = near(event); if (i !== undefined && !selecting) open(i); });
+    get("[data-select=lasso]").addEventListener("click", event => {
+      selecting = !selecting;
+      event.currentTarget.ariaPressed = selecting;
+      touch();
+    });
+    get("[name=map]").append(...data.planes.map(({name}, j) => make("option", {value: j, textContent: name})));
+    get("[name=map]").addEventListener("change", event => {
+      plane = data.planes[event.target.value].at;
+      selected = null;
+      size();
+      update();
+    });
     zoom.translateExtent([[0, 0], [Infinity, Infinity]]);
     for (const button of section.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => {
       if (+button.dataset.zoom) zoom.scaleBy(stage, +button.dataset.zoom);
@@ -319,7 +364,7 @@ for (const section of document.querySelectorAll("section.samples")) {
   // --- controls
 
   get(".chips").append(...common.map((j, at) => {
-    const chip = make("button", {type: "button", value: j}, ...data.plane && at < colored.length ? [swatch(at)] : [], data.names[j],
+    const chip = make("button", {type: "button", value: j}, ...plane && at < colored.length ? [swatch(at)] : [], data.names[j],
       make("span", {className: "value", textContent: " " + counts.get(j)}));
     chip.addEventListener("click", () => {
       const on = asked.includes(j), kept = asked.filter(other => other !== j);
@@ -340,6 +385,13 @@ for (const section of document.querySelectorAll("section.samples")) {
     get("datalist").replaceChildren(...known.map((name, j) => [name, j]).filter(([name]) => name.includes(word)).slice(0, 40)
       .map(([, j]) => make("option", {value: before + data.names[j]})));
     update();
+  });
+  get("[data-select=none]").addEventListener("click", () => { selected = null; update(); });
+  get(".save").addEventListener("click", () => {
+    const cells = ["sample", ...found.map(i => data.ids[i])].map(id => `"${id.replaceAll('"', '""')}"\n`);
+    const link = make("a", {href: URL.createObjectURL(new Blob(cells, {type: "text/csv"})), download: "samples.csv"});
+    link.click();
+    URL.revokeObjectURL(link.href);
   });
   more.addEventListener("click", () => { shown += 24; list(); });
   update();
