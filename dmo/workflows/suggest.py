@@ -90,7 +90,7 @@ def suggestions(
     # selects unlabeled samples whose embedding (or probabilities) is farthest from all labeled samples and from the
     # samples selected before. Samples with answers are treated as labeled and are not selected again.
     from dmo.decide.out_of_fold import out_of_fold_scores  # Import lazily, because importing scikit-learn takes 2 s.
-    from dmo.inputs import Data
+    from dmo.inputs import Data  # Import lazily for the same reason.
 
     model, ids, names = applied.model, applied.ids, names_of(applied)
     if getattr(model, "decoding_", None) is None:
