@@ -31,7 +31,7 @@ test: lint
 	$(PYTEST) -m "not clusters and not slow"
 
 # Slow tests kill processes, damage files, run the commands of the guides, and combine estimators with options. They include
-# most cases of tests with more than eight parameters (tests/conftest.py). SHARD=0/6 runs the first sixth.
+# most cases of tests with more than five cases (tests/conftest.py). SHARD=0/6 runs the first sixth.
 SHARD ?= 0/1
 
 test-slow: venv

@@ -38,13 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", metavar="K/N", help="run every Nth collected test, starting with the Kth (0 to N - 1)")
 
 
-_FEW, _SHARE = 8, 6
+_FEW, _SHARE = 5, 8
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark most cases of tests with many parameters as slow, and keep the tests of the requested shard."""
-    # A test with more than eight cases keeps eight evenly spaced cases in the fast tests, or a sixth of its cases if
+    # A test with more than five cases keeps five evenly spaced cases in the fast tests, or an eighth of its cases if
     # this is more. The other cases are slow tests.
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:

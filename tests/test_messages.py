@@ -156,7 +156,7 @@ MESSAGES = [
     ),
     when(
         "snowballstemmer is missing",
-        without("snowballstemmer", lambda: analyzer("porter")),
+        without("snowballstemmer", lambda: analyzer.__wrapped__("porter")),
         "stemming needs snowballstemmer, which is not installed; run: pip install dmo-learn[text]",
     ),
     when(
