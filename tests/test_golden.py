@@ -157,9 +157,12 @@ def fitted(name: str, route: dict[str, Any], folder: Path) -> Any:
     return model
 
 
+PREDICTIONS = ("decision_function", "predict_proba", "predict", "transform")
+
+
 def told(model: Any, X: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the predictions of a fitted model for new rows, and its fitted attributes."""
-    for method in ("decision_function", "predict_proba", "predict", "transform"):
+    for method in PREDICTIONS:
         if not hasattr(model, method):
             continue
         try:
@@ -241,7 +244,13 @@ CASES: dict[str, Callable[[], dict[str, np.ndarray]]] = (
 
 def changed(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> dict[str, float]:
     """Return the differences of all results of a case, but ignore the wording of error messages."""
-    return {what: difference(old[what], aligned(old[what], new[what], what)) for what in old if what != "refused"}
+    compared = [what for what in old if what != "refused" and not (is_message(old, what) and is_message(new, what))]
+    return {what: difference(old[what], aligned(old[what], new[what], what)) for what in compared}
+
+
+def is_message(found: dict[str, np.ndarray], what: str) -> bool:
+    """Return whether a prediction is the message of an error instead of an array."""
+    return what in PREDICTIONS and found[what].dtype.kind == "U" and not found[what].ndim
 
 
 def difference(old: np.ndarray, new: np.ndarray) -> float:
