@@ -9,7 +9,7 @@ venv: .venv/.done
 .venv/.runtime: pyproject.toml constraints.txt
 	@echo "Installing dmo and its runtime dependencies into .venv (about 60 packages, 0.9 GB) ..."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 .venv/.done: .venv/.runtime
