@@ -132,7 +132,7 @@ def _fit_on_cluster(run: Session, out: Path) -> dict[str, Any]:
     here = estimator.set_params(approximation="exact").fit(training.views, training.y).transform(applied.views)
     there = np.asarray(stores.open_results(embedding)[:])
     there = there * np.sign((here * there).sum(axis=0))  # The signs of eigenvectors are arbitrary.
-    written = [path.stat().st_size for path in (out / "kernels").rglob("c.*.*")]
+    written = [path.stat().st_size for path in (out / "kernels").glob("*/lower/c.*")]
     return {
         "workers": WORKERS,
         "n_train": training.n,
