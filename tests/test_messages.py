@@ -517,8 +517,8 @@ MESSAGES = [
     ),
     when(
         "unknown column type",
-        "dmo ingest files out.zarr --view x=table.csv --type size=numbr",
-        "dmo: type of column 'size' is 'numbr', expected one of number, boolean, category, date, text, "
+        "dmo ingest files out.zarr --view x=table.csv --type size=nuumber",
+        "dmo: type of column 'size' is 'nuumber', expected one of number, boolean, category, date, text, "
         "identifier, labels; did you mean 'number'?",
     ),
     when(
@@ -846,8 +846,8 @@ MESSAGES = [
     ),
     when(
         "unknown rule of view weights",
-        lambda: MultiViewRidge(weights="equl").fit(VIEWS, Y),
-        "MultiViewRidge: weights = 'equl'; known: a weight per view, 'equal', 'tagprop', 'alignment'",
+        lambda: MultiViewRidge(weights="equalz").fit(VIEWS, Y),
+        "MultiViewRidge: weights = 'equalz'; known: a weight per view, 'equal', 'tagprop', 'alignment'",
     ),
     when(
         "learned view weights for regression targets",
