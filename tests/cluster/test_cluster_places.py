@@ -688,7 +688,8 @@ def test_kubernetes_uses_a_cluster_of_that_name_or_makes_one(monkeypatch: pytest
 
 def test_the_manifest_of_a_kubernetes_job_keeps_to_the_operators_schema() -> None:
     import dask_kubernetes.operator
-    from jsonschema import Draft7Validator
+
+    Draft7Validator = pytest.importorskip("jsonschema").Draft7Validator
 
     charts = Path(dask_kubernetes.operator.__file__).parent / "deployment" / "helm" / "dask-kubernetes-operator"
     text = (charts / "crds" / "daskjob.yaml").read_text(encoding="utf-8")

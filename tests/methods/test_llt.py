@@ -77,11 +77,11 @@ def conic_optimum(problem):
     values, vectors = np.linalg.eigh(np.kron(kernel, S))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     U = [np.eye(L)] * n if problem.frames is None else list(problem.frames)
-    rotate = sp.block_diag([u.T for u in U])
+    rotate = sp.block_diag([sp.csr_array(u.T) for u in U])
     fitted = rotate @ np.hstack([root, np.tile(np.eye(L), (n, 1))])  # the matrix maps (v, b) to rotated outputs
     goal = rotate @ problem.targets.ravel()
     m, k = n * L, fitted.shape[1]
-    P = sp.block_diag([sp.eye(m), sp.csc_matrix((L + m, L + m))]).tocsc()
+    P = sp.block_diag([sp.eye(m), sp.csc_array((L + m, L + m))]).tocsc()
     q = np.concatenate([np.zeros(k), np.full(m, problem.C)])
     eye = sp.eye(m)
     if isinstance(problem.loss, EpsilonInsensitive) or problem.loss.power == 1.0:
