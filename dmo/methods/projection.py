@@ -75,7 +75,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     @property
     def components_(self) -> np.ndarray:
-        """Directions of a linear projection, as an array of shape (n_components_, d) for features scaled as in `fit`."""
+        """Directions of a linear projection, of shape (`n_components_`, d), for features scaled as in `fit`."""
         if isinstance(self.expansion_, LinearExpansion):
             return np.asarray(self.expansion_.coefficients).T
         raise AttributeError(

@@ -362,7 +362,8 @@ class CoupledSVR(OutputSVR):
     covariance : ndarray of shape (L, L) or None, default=None
         Positive semidefinite matrix S. None uses the correlation matrix of the training outputs.
     loss : {"epsilon-insensitive", "l1", "l4/3", "l3/2"}, default="epsilon-insensitive"
-        Loss of a residual r. "l1", "l4/3" and "l3/2" are |r|^p with p = 1, 4/3 and 3/2; they do not use `epsilon`.
+        Loss of a residual r. "l1", "l4/3" and "l3/2" are powers of the absolute residual with the exponents 1, 4/3 and
+        3/2; they do not use `epsilon`.
     tol : float, default=1e-6
         Relative duality gap at which the solver stops. The duality gap bounds the distance of the objective from its
         optimum.

@@ -18,7 +18,7 @@ def setup(app: Any) -> dict[str, bool]:
         for page in there.rglob("*.md"):
             text = page.read_text(encoding="utf-8")
             # what lies outside of the folder is named, not linked to
-            page.write_text(re.sub(r"\[([^\]]*)\]\((\.\./)+dmo/[^)]*\)", r"\1", text), encoding="utf-8")
+            page.write_text(re.sub(r"\[([^\]]*)\]\((\.\./)+(?:dmo|pipelines)/[^)]*\)", r"\1", text), encoding="utf-8")
     cards = Path(app.srcdir, FOLDERS["data"])
     for name in CARDS:
         (cards / f"{name}.md").write_text(page_of(read_card(name)), encoding="utf-8")
