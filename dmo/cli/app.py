@@ -66,7 +66,7 @@ COMMANDS = {
     ),
     "demo": Lazy(
         "dmo.cli.demo:demo",
-        "Learn to annotate handwritten digits: ingest, fit, annotate, search, evaluate and report.",
+        "Learn to annotate handwritten digits: ingest, fit, annotate, search, report, and a fit on a local Dask cluster.",
     ),
     "plan": Lazy(
         "dmo.cli.app:plan",
