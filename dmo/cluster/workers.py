@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -214,13 +215,19 @@ def merged(
     def run() -> T:
         groups = grouped(items, sum(client.nthreads().values()))
         parts = [submit(client, work, sent.future(), group, *arguments) for group in groups]
-        while len(parts) > 1:
-            odd = [parts[-1]] if len(parts) % 2 else []
-            parts = [submit(client, merge, a, b) for a, b in zip(parts[0:-1:2], parts[1::2], strict=False)] + odd
-        result: T = parts[0].result()
+        result: T = tree_reduced(parts, partial(submit, client, merge)).result()
         return result
 
     return retried(client, run, sent.forget)
+
+
+def tree_reduced(parts: Sequence[T], merge: Callable[[T, T], T]) -> T:
+    """Merge neighboring items of a sequence, such as futures, until one item remains."""
+    parts = list(parts)
+    while len(parts) > 1:
+        odd = [parts[-1]] if len(parts) % 2 else []
+        parts = [merge(a, b) for a, b in zip(parts[0:-1:2], parts[1::2], strict=False)] + odd
+    return parts[0]
 
 
 def run_task(function: Callable[..., T], arguments: Sequence[Any]) -> T:

@@ -21,7 +21,7 @@ import numpy as np
 
 from dmo.blocks import byte_count, row_blocks
 from dmo.cluster import current_client
-from dmo.cluster.workers import Broadcast, retried, run_task
+from dmo.cluster.workers import Broadcast, retried, run_task, tree_reduced
 from dmo.errors import UserError
 from dmo.progress import stage, task_group
 from dmo.stores.checkpoints import SECONDS, SHARE, Checkpoint
@@ -215,11 +215,7 @@ def _tree(client: Any, name: str, shared: Broadcast, segment: Sequence[Sequence[
             own = client.scatter([own], hash=False)[0]
         key = task_group(name)
         futures.append(client.submit(_worker_task, shared.future(), blocks, own, key=key, pure=False))
-    while len(futures) > 1:
-        odd = [futures[-1]] if len(futures) % 2 else []
-        pairs = zip(futures[0:-1:2], futures[1::2], strict=False)
-        futures = [_plus_on(client, name, a, b) for a, b in pairs] + odd
-    return futures[0]
+    return tree_reduced(futures, partial(_plus_on, client, name))
 
 
 def _worker_task(add: AddBlock[S], blocks: Sequence[slice], own: Beside) -> S:

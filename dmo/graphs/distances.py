@@ -79,7 +79,7 @@ class Ready:
         return self.values[where] @ inner
 
     def _loop(self, new: Ready) -> tuple[Any, tuple[Any, ...]]:
-        """Return the compiled loop that `squared_to` calls, and the arrays with the samples."""
+        """Return the compiled loop that computes squared distances, and the arrays of new and known rows."""
         return loops.dense_distances, (new.source, self.source)
 
     def squared_to(self, new: Ready, pairs: np.ndarray) -> np.ndarray:

@@ -252,7 +252,7 @@ def learn_preparations(
 
 
 def _counted(source: Rows, weights: np.ndarray | None) -> tuple[Rows, np.ndarray | None]:
-    """Select the rows that are present in a view and have positive weight; return None for weights that are all 1."""
+    """Select the rows that are present in a view and have positive weight; return no selection if all weights are 1."""
     present = presence(source)
     if weights is not None:
         present = weights > 0 if present is None else present & (weights > 0)

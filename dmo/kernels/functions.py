@@ -341,4 +341,4 @@ KERNELS: dict[str, type] = {
 }
 """Kernel classes by the names that `parse` accepts."""
 DISTANCES: dict[str, type] = {Euclidean.name: Euclidean}
-"""Distance classes by name. Distances are not kernels and are used only for relation features."""
+"""Distances by name, which replace the kernel of features that are distances to landmarks."""

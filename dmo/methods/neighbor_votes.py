@@ -285,7 +285,7 @@ class NeighborVotes(OnBase):
 
 @dataclass
 class _Voters:
-    """Training samples that vote, and the base model fitted on these samples."""
+    """Training samples whose labels count as votes for their neighbors, and the base model fitted on these samples."""
 
     base: Any
     labels: np.ndarray

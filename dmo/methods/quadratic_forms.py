@@ -317,7 +317,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _stacked(*forms: QuadraticForm) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Stack the factors of several forms as columns, and combine their cores into a block-diagonal matrix."""
+    """Factorize a sum of quadratic forms T core T': join the columns of all T, and put all cores on a block diagonal."""
     parts = [(form.factor, form.core) for form in forms if form.factor is not None]
     if not parts:
         return None, None

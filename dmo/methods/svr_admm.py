@@ -528,11 +528,11 @@ class Problem:
         return self.C if self.weights is None else self.C * self.weights[:, None]
 
     def rotate(self, R: np.ndarray) -> np.ndarray:
-        """Transform residuals into the coordinates of the frames."""
+        """Express the residual of each sample in the orthonormal frame of its output."""
         return R if self.frames is None else np.matmul(R[:, None, :], self.frames)[:, 0, :]
 
     def rotate_back(self, T: np.ndarray) -> np.ndarray:
-        """Transform coordinates of the frames back into the coordinates of the outputs."""
+        """Invert `rotate`: convert coordinates in the frames to residuals of the outputs."""
         return T if self.frames is None else np.matmul(self.frames, T[:, :, None])[:, :, 0]
 
     @cached_property

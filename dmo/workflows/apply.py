@@ -128,7 +128,7 @@ class AppliedModel:
             return None
         ordered, found = np.sort(kept), np.zeros(self.n, bool)
         for where in row_blocks(self.n, 4 * BLOCK):
-            # Arrays contain no sample ids. Models that were fitted in Python therefore store hashes of rows.
+            # A model that was fitted on arrays has no sample ids and recognizes its training samples by hashes of rows.
             ids = None if self.store.sample_ids is None else id_keys(self.ids[where])
             for keys in (stored_keys(self.some(where)), ids):
                 found[where] |= False if keys is None else marked_keys(keys, ordered)

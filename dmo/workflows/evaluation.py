@@ -175,7 +175,7 @@ def judge_together(
     paths: Sequence[str], features: str, split: str | None, top: int | None, reading: Mapping[str, Any] | None = None
 ) -> tuple[EvaluatedModel, ...]:
     """Evaluate several models on the same samples, by default without samples on which any model was trained."""
-    # If `top` is None, metrics at k use the smallest default value of k among the models.
+    # If `top` is None, metrics at k use the default k of the models; if the defaults differ, the smallest one.
     opened = [(path, _opened(path, features, split, reading)) for path in paths]
     if len({(applied.split, applied.n) for _, applied in opened}) > 1:
         has = ", ".join(f"{Path(path).stem} {applied.n}" for path, applied in opened)

@@ -51,7 +51,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_no_reader_crashes_hangs_or_fills_the_memory(tmp_path: Path) -> None:
-    done = run(str(FOLDER / "fuzz.py"), "--files", str(FILES), "--seed", "7", "--json", "--out", str(tmp_path))
+    done = run(str(FOLDER / "fuzz.py"), "--files", str(FILES), "--seed", "7", "--json", "--work", str(tmp_path))
     found = json.loads(done.stdout)
     assert len(found) >= 20
     for name, result in found.items():
